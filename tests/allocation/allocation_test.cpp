@@ -1,4 +1,4 @@
-// No call after the first allocates heap memory: neither forward with backward nor infer.
+// After the first call, neither forward with backward nor infer allocates heap memory.
 
 #include <doctest/doctest.h>
 
@@ -35,7 +35,8 @@ void set_length(E& extra, Index length) {
   if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
 }
 
-/// Draws new items for every step. With alike = 0 they go to all experts evenly, with 1 to the same experts.
+/// Draws new items for every step. With alike = 0, the items spread evenly over all experts. With alike = 1, all items
+/// are equal and go to the same experts.
 void draw(Cpu::Context& ctx, Tensor<float, 2, Cpu>& x, float alike, Index step) {
   const auto own = uniform_tensor<float>(ctx, Seed{9}.fork(step), 1, x.extent(0), x.extent(1)),
              of_all = uniform_tensor<float>(ctx, Seed{7}, 4, 1, x.extent(1));
@@ -120,7 +121,8 @@ TEST_CASE("gates: allocate nothing after the first call") {
 }
 
 TEST_CASE("routings: another routing of as many items allocates nothing") {
-  // Sizes at which the engine shares out work and packs weights: some experts have many blocks of rows, some few rows.
+  // At these sizes the engine divides work among threads and packs weights. Some experts have many blocks of rows,
+  // others have few rows.
   const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
     expect_no_memory(name, Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = 64, .hidden_dim = 256}}},
                      items, 4, false);

@@ -13,7 +13,7 @@
 #include "gatefold/backend/initial_values.hpp"
 #include "support/engine_cases.hpp"
 
-/// The products of attention that read keys and values in place (few_rows.hpp), counted in whole calls of attention.
+/// Counts the products that read keys and values in place (few_rows.hpp), in whole calls of attention.
 
 using namespace gatefold;
 using engine_cases::Choice;
@@ -25,7 +25,7 @@ constexpr Index widest = 8 * cpu::Register<float>::size;  // largest length of a
 thread_local int runs_of_few_rows = 0;                    // calls of FewRows::run on this thread
 std::atomic<int> products_of_few_rows, other_products, wrong_paths;
 
-/// The Cpu backend, which counts the products of attention, and which of them FewRows computes.
+/// A Cpu backend that counts the products of attention: those that FewRows computes, and the others.
 struct CountedCpu : cpu::Primitives<CountedCpu, AsTheyAre> {
   template <class T, class E>
   static void grouped_gemm_in_place(Context& ctx, Groups<CountedCpu> g, View<const T, 2, CountedCpu> a,
@@ -43,7 +43,7 @@ struct CountedCpu : cpu::Primitives<CountedCpu, AsTheyAre> {
 
 }  // namespace
 
-// The calls of FewRows with a context of CountedCpu.
+// Specialises FewRows::run for a context of CountedCpu: counts the call, then computes the products on one thread.
 template <>
 template <>
 void cpu::FewRows<float>::run(CountedCpu::Context&, const cpu::Batch<float>& batch,
@@ -85,7 +85,7 @@ TEST_CASE("attention: FewRows computes only products of few rows") {
     KvCache<float, CountedCpu> cache(
         ctx, {.sequences = sequences, .parts = 2 * kv_heads, .width = width, .longest = length, .keep = 0});
     for (Index first = 0, count = 0; first < length; first += count) {
-      // One item of each sequence, as in decoding; a few; or many, as in the prompt.
+      // The segment has one item of each sequence, as in decoding, a few items, or many items, as in a prompt.
       count = std::min(length - first, choose.one_in(2) ? 1 : choose.one_in(2) ? choose.from(2, 12) : length);
       const Index rows = group * count;
       Tensor<float, 2, CountedCpu> context(sequences * count, heads * width), log_sum_exp(sequences * count, heads);
@@ -102,7 +102,7 @@ TEST_CASE("attention: FewRows computes only products of few rows") {
       CHECK(all > 0);
       if (rows <= most_rows) {
         ++small;
-        // Half of the products are scores, which read keys of any width.
+        // Half of the products compute scores. FewRows computes scores with keys of any width.
         CHECK(products_of_few_rows == (width <= widest ? all : all / 2));
       } else if (window == 0 && rows <= 16) {  // such rows are not divided further
         ++large;

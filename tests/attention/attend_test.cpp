@@ -51,7 +51,7 @@ struct Attended {
   }
 };
 
-/// Checks (1), its log-sum-exp and its entropy for row i of head h, with the whole matrix A.
+/// Compares context (1), log-sum-exp and entropy of item i and head h with loops over all keys.
 void check_row(const Attended<double>& a, Index i, Index h) {
   std::vector<double> weight, context(width, 0.0);
   double total = 0, entropy = 0;

@@ -16,7 +16,8 @@ using Cache = KvCache<double, Cpu>;
 
 namespace {
 
-/// Stores rows with the number of the item in a cache with one part, for each layer.
+/// Stores a row for each item and layer in a cache with one part. The values of a row encode the numbers of layer,
+/// sequence, item and column.
 void store(Cpu::Context& ctx, const CacheView<double, Cpu>& view, Index first_item, Index length) {
   for (Index l = 0; l < view.rows.extent(0); ++l) {
     Tensor<double, 2, Cpu> rows(view.sequences * length, view.rows.extent(2));

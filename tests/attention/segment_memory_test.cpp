@@ -98,7 +98,7 @@ TEST_CASE("SegmentMemory: grows, restarts, and keeps its address") {
   for (Index i = 0; i < zeros.size(); ++i) CHECK(zeros.data()[i] == 0);
   const auto valid = memory.of(1).valid;
   REQUIRE(valid.size() == 15);
-  for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros are keys
+  for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros count as keys, not as padding
 }
 
 TEST_CASE("memory: masks cover the keys of current and next segment") {

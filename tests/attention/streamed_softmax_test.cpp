@@ -25,14 +25,14 @@ struct Reach {
   bool itself = true;
 };
 
-/// A softmax over the keys of an attention, and the weighted sums.
+/// The softmax of each query over the keys that it sees, and the weighted sums of the values.
 template <class T>
 struct Weighted {
   Cpu::Context ctx;
   Index length;
   bool causal;
   Tensor<T, 2, Cpu> queries, keys, values;  // [N, F], [N, F], [N, E]
-  detail_::attending::Window window{};      // of earlier items, if its width is not 0
+  detail_::attending::Window window{};      // selects the visible keys, if its width is not 0
   Tensor<T, 2, Cpu> places;                 // [width, F]; empty: none
   std::vector<T> valid;
   std::vector<Index> offsets;  // slots of `length` items that are in use; empty: all

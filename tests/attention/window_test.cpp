@@ -89,7 +89,7 @@ TEST_CASE("Window: blocks of a sequence ignore other sequences") {
   for (const auto& window :
        {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500}, Window{1, 70000, 70001},
         Window{300, 0, 900, false}, Window{300, 0, 200, true, true, 0}, Window{300, 700, 500, true, true, 950}}) {
-    std::map<Index, Index> cuts;  // first rows and numbers of keys of the first sequence's blocks
+    std::map<Index, Index> cuts;  // first row -> number of keys, for each block of the first sequence
     for (const Index sequences : {1, 2, 7}) {
       std::map<Index, Index> now;
       for_each_window_block(window, sequences, [&](const detail_::attending::Block& block) {
@@ -133,7 +133,7 @@ TEST_CASE("Window: blocks of sums do not depend on later items") {
       }
 }
 
-/// Returns how many keys of the chunk of each item come before the first cut of its sum, and between cuts.
+/// Returns for each item the keys at which the sum over its chunk is cut, counted from the first key of the chunk.
 std::vector<std::vector<Index>> cuts_of_chunk(Index position, Index past, Index length, Index width) {
   const Window window{length, past, width, true, true, position};
   auto all = cuts(window);
@@ -148,7 +148,7 @@ TEST_CASE("Window: segments do not change sums over a chunk") {
     CAPTURE(width);
     const auto whole = cuts_of_chunk(0, 0, items, width);
     for (const Index step : {1, 3, 90, 100, 128, 255, 700})
-      for (const bool all : {false, true}) {  // remembered: the chunk, or all items
+      for (const bool all : {false, true}) {  // remembered: at most width − 1 items, or all items
         auto parts = whole;
         for (Index first = 0; first < items; first += step) {
           const Index length = std::min(step, items - first), past = all ? first : std::min(first, width - 1);
@@ -179,7 +179,8 @@ using detail_::attending::Window;
 
 namespace {
 
-/// The rows of a block with their scores and the scores of their places.
+/// The scores of a block of rows, and the queries and places (relative positions) whose products are added to the
+/// scores.
 struct Scored {
   Cpu::Context ctx{2};
   Window window{.length = 5, .past = 2, .width = 4};

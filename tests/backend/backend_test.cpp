@@ -20,8 +20,8 @@
 
 using namespace gatefold;
 
-// Compares the primitives of the porting contract with the lines that define them. The folder of each backend tests how
-// that backend divides its work.
+// Compares the primitives that every backend must have with plain code of their definitions. The folder of each backend
+// tests how that backend divides its work.
 
 using namespace gatefold;
 
@@ -311,7 +311,8 @@ TEST_CASE("from_host and to_host: copies are complete on return") {
 
 namespace {
 
-/// A backend that names Multiplied and has nothing else but what experts need with it.
+/// A backend with a type Multiplied (bfloat16 for float). It has no other members than those that experts need for this
+/// type.
 struct Rounding {
   static constexpr bool is_host = true;
   template <class T>

@@ -23,7 +23,7 @@ std::vector<T> dropped(Random random, double rate, Index rows, Index columns, in
   Cpu::for_rows(ctx, rows, functor::DropRows<T, Cpu>{{random, rate}, x.view(), x.view()});
   return {x.data(), x.data() + x.size()};
 }
-/// Checks for how many of n elements `share` is true: n · chance up to five standard deviations of the binomial law.
+/// Checks that `share` is true for n · chance of n elements, within five standard deviations of the binomial law.
 template <class F>
 void expect_share(Index n, double chance, F&& share) {
   Index count = 0;
@@ -84,8 +84,7 @@ TEST_CASE_TEMPLATE("drop: counts of dropped elements follow the binomial law", T
     for (const Index n : {0, 17, 399})
       expect_share(columns, rate, [&](Index d) { return is_dropped(n * columns + d); });
     for (const Index d : {0, 101, 249}) expect_share(rows, rate, [&](Index n) { return is_dropped(n * columns + d); });
-    // Neighbours, layers, steps and seeds are independent of each other: two of them agree as often as independent
-    // draws.
+    // Neighbouring elements, and elements with another layer, step or seed, agree as often as independent draws.
     const double agree = rate * rate + (1 - rate) * (1 - rate);
     expect_share(rows * columns - 1, agree, [&](Index i) { return is_dropped(i) == is_dropped(i + 1); });
     for (const Random& other : {random.at(0), random.at(1), Random{Seed{2}, 2}, Random{Seed{3}, 1}}) {

@@ -33,7 +33,7 @@ struct Row {
   const void* first = nullptr;  // the address of the first lane's value
 };
 
-/// Several lanes behind the interface of OneLane, one thread each, as a warp has them.
+/// One of several lanes, with the interface of OneLane. Each lane runs on its own thread, as in a warp.
 struct ManyLanes {
   int lane, size;
   Row& row;
@@ -166,7 +166,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         same(functor::PickTopKBackward<double, Cpu>{din, expert, weights, k, true, mixed}, q, rows);
       }
 
-      // Some rows contain NaN, infinities and ties. The noise is that of one lane.
+      // Some rows contain NaN, infinities and ties. Several lanes must draw the same noise as one lane.
       auto ranks = x;
       for (Index j = 0; j < columns; ++j) {
         ranks[static_cast<std::size_t>(j)] = std::nan("");
@@ -188,7 +188,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         CHECK(w == weights_of_one);
       }
 
-      // Five slots of three items. Item 1 has no slot; pick 2 was dropped.
+      // Five picks of three items, of which four have a slot: pick 2 was dropped. Item 1 has no slot.
       const std::vector<Index> item_offsets{0, 3, 3, 4}, item_slots{0, 1, 3, 2, -1}, pick{4, 0, 3, 1, -1};
       const std::vector<Index> offsets{0, 1, 4}, slot_items{0, 0, 2, 0, -1};
       const std::vector<double> weight{0.5, 2, 9, -1, 0.25};
@@ -235,8 +235,8 @@ TEST_CASE("from_first: reads once and gives every lane the same value") {
 
 namespace {
 
-/// Returns how many elements are wrong after CarryRows has moved every third row of 20, the last first, and moved them
-/// back. The rows hold ties and numbers that overflow or are subnormal; widths lie around those of registers.
+/// Returns how many elements are wrong after CarryRows has copied every third row of 20, the last row first, and copied
+/// the rows back, and after it has copied 7 rows in order. Some rows hold ties, large or subnormal numbers.
 template <class V, class B, class RoundF>
 int differences(Index width, const RoundF& rounded) {
   constexpr Index all = 20;

@@ -38,7 +38,8 @@ TEST_CASE("ObjectPool: destroys its objects") {
   CHECK(alive == 0);
 }
 
-// Preset test links with --icf=all --ignore-data-address-equality; even then types must stay apart.
+// The preset `test` links with --icf=all --ignore-data-address-equality. Even then, the pool must not mix up objects of
+// different types.
 TEST_CASE("ObjectPool: an idle object is reused only as its type") {
   struct Small {
     int value = 1;

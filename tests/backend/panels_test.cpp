@@ -53,7 +53,8 @@ TEST_CASE("Panels: numbers times scales are the rounded weights") {
           }
       CHECK(wrong == 0);
 
-      // The same bytes again, and the same numbers and scales from panels of any width.
+      // Packing the numbers and scales again gives the same bytes, and panels of any width give the same numbers and
+      // scales.
       const cpu::QuantisedMatrix matrix = weights.find<float>(w.data()).quantised;
       CHECK(panels.data == matrix.data);
       CHECK(panels.bytes() == experts * cpu::QuantisedMatrix::size(depth, columns) * matrix.format->group_bytes);

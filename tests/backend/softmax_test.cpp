@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("log-softmax: is accurate for very large logits", T, float, d
       const Index rows = 3;
       auto z = random_vector<T>(rows * columns, 3);
       for (T& v : z) v *= static_cast<T>(scale);
-      for (Index n = 0; n < rows; ++n)  // the maximum twice where there are two columns
+      for (Index n = 0; n < rows; ++n)  // each row has its maximum twice if it has several columns
         z[static_cast<std::size_t>(n * columns)] = z[static_cast<std::size_t>(n * columns + columns / 2)] =
             static_cast<T>(scale * (n + 2));
       std::vector<T> log_p(z.size());

@@ -25,7 +25,8 @@ constexpr Index kRows = 40, kColumns = 21;  // no register size divides it
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 bool is_touched(Index v) { return v % 7 == 2 || v == 39; }
 
-/// A gradient whose touched rows are random. In the others stands NaN, which is read by nobody who leaves them out.
+/// Returns a gradient whose touched rows are random. The other rows hold `untouched`, by default NaN, so that a read of
+/// these rows shows.
 template <class T>
 Table<T, Cpu> gradient(Cpu::Context& ctx, double untouched = kNaN) {
   Table<T, Cpu> g(uniform_tensor<T>(ctx, Seed{3}, 1, kRows, kColumns));

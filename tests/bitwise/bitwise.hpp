@@ -27,7 +27,7 @@ using Inputs = rows::ExtraOptions;
 /// The named numbers of one run.
 struct Part {
   std::string name;
-  std::vector<double> values;  // a float's bits are those of its double
+  std::vector<double> values;  // floats are converted to double, which is exact
 };
 struct AddPart {
   std::vector<Part>& parts;
@@ -62,7 +62,8 @@ inline std::string difference(const Outcome& a, const Outcome& b) {
   const std::string text = difference(a.of_items, b.of_items);
   return text.empty() ? difference(a.of_all, b.of_all) : text;
 }
-/// The same for items [first, first + count) of `items`; `part` ran without the other items.
+/// Returns where items [first, first + count) of `whole`, which has `items` items, first differ from `part`, which ran
+/// without the other items.
 inline std::string difference(const std::vector<Part>& whole, Index items, Index first, const std::vector<Part>& part,
                               Index count) {
   for (std::size_t i = 0; i < part.size(); ++i) {
@@ -89,7 +90,7 @@ class Subject {
   }
 
   /// Runs forward and backward of items [first, first + count).
-  /// @param skipped  one entry per tensor: gradients that are not computed and not in the outcome; empty: none
+  /// @param skipped  for each tensor, whether its gradient is left out of backward and outcome; empty: none is left out
   Outcome trained(typename B::Context& ctx, Index first, Index count, const std::vector<bool>& skipped = {}) const {
     const auto x = x_.view().rows(first, count), dy = dy_.view().rows(first, count);
     Tensor<T, 2, B> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
@@ -99,7 +100,7 @@ class Subject {
       detail_::gradient_memory::shape(grads, params_, uses_of_all(), skipped);
       set_zero(ctx, grads);
     }
-    if (ctx.threads() > 1) {  // the bits must be those of zeros that are written
+    if (ctx.threads() > 1) {  // zeros that are written later must give the same bits
       for_each_tensor(
           [&](const Name&, auto& t) {
             if (!t.is_skipped()) fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN());
@@ -125,7 +126,7 @@ class Subject {
   }
   /// Returns the number of tensors of the parameters.
   std::size_t tensors() const { return count_tensors(params_); }
-  /// Returns what the parameters say about their gradients, assuming that backward can skip every tensor.
+  /// Returns for each tensor of the parameters which code reads its gradient. Assumes that backward can skip every one.
   detail_::gradient_memory::Uses uses_of_all() const {
     return detail_::gradient_memory::uses<typename B::Context>(params_);
   }
@@ -194,7 +195,8 @@ class Subject {
   rows::Extras<T, B> extras_;
 };
 
-/// Runs forward, backward and infer. Loops are divided among threads if they are long; with `eager`, all are.
+/// Runs forward, backward and infer on 1, 2, 3 and 8 threads. Long loops are divided among threads; with `eager`, all
+/// loops are.
 template <class T, class B = Cpu, class L>
 void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs = {}) {
   const Subject<T, L, B> subject(part, items, inputs);
@@ -209,8 +211,8 @@ void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs
   }
 }
 
-/// Runs backward without the gradients of all parameters, and of each half of them. Adjoints and the other gradients
-/// must have the bits of a full backward pass, and the skipped gradients must have no memory.
+/// Runs backward without any gradients of parameters, then without the gradients of every second tensor. Adjoints
+/// and the other gradients must have the bits of a full backward pass, and the skipped gradients must have no memory.
 template <class T, class B = Cpu, class L>
 void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
   const Subject<T, L, B> subject(part, items, inputs);
@@ -237,8 +239,8 @@ void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
   }
 }
 
-/// Compares y, carry and their adjoints of items alone, by seven and by thousands, in units of `unit` items (1, or the
-/// length of a sequence).
+/// Checks that y, carry, dx and dcarry have the same bits for one unit of items, for seven units and for the whole
+/// batch. A unit is `unit` items (1, or the length of a sequence).
 /// @param firsts  first units of the parts of the batch
 template <class T, class B = Cpu, class L>
 void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,

@@ -3,7 +3,8 @@
 using namespace gatefold;
 using namespace gatefold::bitwise;
 
-// The tests made from tests/descriptors check experts of every kind. These are as wide as engines divide among threads.
+// The tests made from tests/descriptors check experts of every kind. The experts here are so wide that engines divide
+// them among threads.
 
 TEST_CASE_TEMPLATE("wide experts: threads and batch change no bit", T, float, double) {
   const Mixture mixture{top_2, Mlp<Relu>{.model_dim = 300, .hidden_dim = 530}};

@@ -33,7 +33,7 @@ auto mixture() {
   return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                  Mlp<Gelu>{.model_dim = kDim, .hidden_dim = 7}};
 }
-/// A model whose momentum crosses the place of the interruption.
+/// A model of two layers that share one momentum, with the interruption between them.
 auto model(Interruption& at) {
   const Residual layer{update::HeavyBall{.mu = 0.7, .gamma = 0.9}, mixture()};
   return Chain{layer, Interrupted{kDim, &at}, layer};
@@ -57,7 +57,8 @@ struct Named {
 
 /// Checks that each function of `second` is refused in the middle of each function of `first`, whose results keep their
 /// bits.
-/// @param results  runs the functions of `first` and returns what to compare
+/// @param make  creates an object with members first() and second(), which return the functions, and results(), which
+///              returns what to compare
 template <class MakeF>
 void check_second_thread(Interruption& at, const MakeF& make) {
   auto undisturbed = make();

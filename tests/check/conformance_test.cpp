@@ -45,7 +45,8 @@ enum class Fault {
 
 int calls = 0;  // a hidden state
 
-/// dweight[d] += dy[n,d] · tanh(x[n,d]) in the order in which items come: no two at once, but sums are rounded.
+/// dweight[d] += dy[n,d] · tanh(x[n,d]) in the order in which threads reach the items. A mutex prevents races, but the
+/// rounding of the sums depends on the order.
 template <class T, class B>
 struct AddAsTheyCome {
   View<const T, 2, B> x, dy;
@@ -148,7 +149,7 @@ struct Scaled {
   }
 };
 
-/// y = gain ⊙ x + shift, where no list contains the shift, so its gradient has no memory.
+/// y = gain ⊙ x + shift, where Params does not list the shift, so the gradient of the shift has no memory.
 struct LeftOut {
   template <class T, class B>
   struct Params {
@@ -241,7 +242,7 @@ check::ConformanceReport report_of(Fault fault, bool items_are_independent = fal
   return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
 }
 
-/// Returns the only sentence, or the number of sentences.
+/// Returns the only sentence of the report, or a text with all its sentences or with the errors of the gradients.
 std::string sentence_of(Fault fault, bool items_are_independent = false) {
   const auto report = report_of(fault, items_are_independent);
   if (!report.gradients) return "gradients: " + report.gradients.str();

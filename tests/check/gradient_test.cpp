@@ -270,7 +270,7 @@ TEST_CASE("gradients: an overwritten dx is found in a residual stream") {
   Cpu::Context ctx(1);
   CHECK(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = false}}));
   CHECK(names(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = true}}), "x"));
-  CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it shows only in two passes: see conformance.hpp
+  CHECK(check::gradients(ctx, Double{.overwrites = true}));  // found only by two passes (conformance.hpp)
 }
 
 TEST_CASE("gradients: a nested fault is reported with its path") {
@@ -363,7 +363,7 @@ TEST_CASE("gradients: correct experts, mixtures and stacks pass") {
   CHECK_MESSAGE(branch, branch.str());
   const auto stack = check::gradients(ctx, Stack{Residual{update::HeavyBall{.mu = 0.6, .gamma = 0.8}, mixture}, 2});
   CHECK_MESSAGE(stack, stack.str());
-  // Slots: x and the parameters of two layers, and a carry as large as x.
+  // The stack has the values of x and of the parameters of two layers, and a carry as large as x.
   CHECK(stack.checked + stack.skipped == 2 * (branch.checked + branch.skipped));
 }
 
@@ -454,7 +454,7 @@ TEST_CASE("gradients: a NaN gradient fails, whether numeric or analytic") {
 }
 
 TEST_CASE("gradients: values with routing changes are skipped, within a limit") {
-  // |v| has a kink. The routing tells on which side of it a value is.
+  // |v| has a kink at 0. The routing (`sides`) is the side of the kink on which each value lies.
   auto f = [](const std::vector<double>& v) {
     double total = 0;
     for (const double x : v) total += std::abs(x);
@@ -474,7 +474,7 @@ TEST_CASE("gradients: values with routing changes are skipped, within a limit") 
   CHECK(report.checked == 29);
   CHECK_FALSE(p.compare(f));  // without routing the kink is an error
 
-  p.value[5] = -1.5e-4;  // only the outer points of the difference cross
+  p.value[5] = -1.5e-4;  // only the outer points of the difference formula are past the kink
   report = p.compare(f, sides);
   CHECK(report.skipped == 2);
   CHECK_FALSE(report);

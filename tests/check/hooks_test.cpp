@@ -97,7 +97,7 @@ struct Layer {
 
 }  // namespace odd
 
-/// An expert that has no dimension, because with_model_dim is misspelt.
+/// An expert whose init throws, as if a misspelt with_model_dim had left the expert without a dimension.
 struct Refuses : Linear {
   template <class T, class B>
   Params<T, B> init(typename B::Context&, Index, Seed) const {

@@ -39,7 +39,7 @@ enum class Fault {
 
 int steps_ever = 0;
 
-/// sum += 1 / (i + 3) in the order in which rows come.
+/// sum += 1 / (i + 3) in the order in which threads reach the rows.
 struct AddAsTheyCome {
   float* sum;
   std::mutex* one_at_a_time;

@@ -60,7 +60,7 @@ struct Namesakes {
     f("gain", p.bias...);
   }
 };
-/// A pack with its own numbers, whose bytes are too few for a tensor.
+/// A pack with numbers that it does not list. The numbers have fewer bytes than a tensor.
 struct Numbers {
   Index step = 0;
   bool warm = false;

@@ -1,5 +1,5 @@
 // expect: gatefold: scalar_only of an activation must be static constexpr bool; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// A flag with the right name that is not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -11,9 +11,13 @@ struct Odd {
   static constexpr bool scalar_only = true;
 #endif
   template <class V>
-  static V value(V v) { return v; }
+  static V value(V v) {
+    return v;
+  }
   template <class V>
-  static V slope(V) { return V(1); }
+  static V slope(V) {
+    return V(1);
+  }
 };
 
 int main() { return is_scalar_only<Odd> ? 1 : 0; }

@@ -1,6 +1,6 @@
 // expect: gatefold: needs_picks_by_item of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: needs_noise of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Flags with the right names that are not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

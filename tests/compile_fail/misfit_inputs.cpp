@@ -3,8 +3,8 @@
 // expect: gatefold: the library assigns to the member memory of an Extra, so declare it as AttentionMemory<T, B> with the T and B of the model, not const; see docs/reference/inputs\.md#inputs-of-its-own
 // expect: gatefold: the library assigns to the member noise of an Extra, so declare it as Noise, not const; see docs/reference/inputs\.md#inputs-of-its-own
 // expect: gatefold: the library assigns to the member relative of an Extra, so declare it as View<const T, 2, B> with the T and B of the model, not const; see docs/reference/inputs\.md#inputs-of-its-own
-// Extra inputs that are named as those that the library fills, and are others: they would not be filled. Padding of
-// floats would be left out by a model of doubles.
+// Extra inputs with the names of inputs that the library fills, but of other types. The library would not fill these
+// inputs. For example, a model of floats would ignore padding, because its `valid` has elements of double.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,5 +1,5 @@
 // expect: gatefold: with_noise of an expert must be callable as with_noise\(noise\) const, which returns its own type; see docs/reference/optional_members\.md
-// An expert that draws random numbers but has no way to get them.
+// An expert whose with_noise does not take the noise.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -12,6 +12,6 @@ struct Odd : Linear {
 
 int main() {
   Cpu::Context ctx;
-  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Odd{{.model_dim = 2}}}, MeanSquaredError{}, optim::Sgd{},
-                  Seed{1}};
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Odd{{.model_dim = 2}}}, MeanSquaredError{},
+                  optim::Sgd{}, Seed{1}};
 }

@@ -1,6 +1,6 @@
 // expect: gatefold: the member `layer` of a Carry must be an Index: it counts the layers that have run, and Recompute copies it; see docs/reference/optional_members\.md
 // expect: gatefold: step of a State must be an Index, which checkpoints save; list numbers of other types in static counters\(f, state\); see docs/reference/optional_members\.md
-// Numbers that would be neither copied nor saved.
+// Numbers of type int, which Recompute would not copy and checkpoints would not save.
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/train/checkpoint.hpp"

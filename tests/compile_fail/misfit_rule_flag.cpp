@@ -1,5 +1,5 @@
 // expect: gatefold: evaluations of an update rule must be static constexpr int; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// A number with the right name that is not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -3,7 +3,7 @@
 
 using namespace gatefold;
 
-/// As Independent, which it calls.
+/// Computes what Independent computes, and also has a member rank.
 struct Ranking {
   template <class T, class B>
   void forward(auto& ctx, const Nothing<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Nothing<T, B>& saved,

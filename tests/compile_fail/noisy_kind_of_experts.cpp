@@ -1,5 +1,5 @@
 // expect: gatefold: a kind of Experts needs noise, but Experts does not pass noise to its kinds; see docs/how-to/extending\.md#expert
-// Dropout inside one kind of mixed experts, which would get no noise.
+// Dropout in one kind of Experts. The dropout would get no noise.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -11,11 +11,14 @@ using namespace gatefold;
 
 using Constant = View<const float, 1, Cpu>;
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-static_assert(!std::is_constructible_v<Constant, std::vector<float>> && !std::is_convertible_v<std::vector<float>, Constant>);
-static_assert(!std::is_constructible_v<Constant, std::array<float, 3>> && !std::is_constructible_v<Constant, Eigen::VectorXf>);
+static_assert(!std::is_constructible_v<Constant, std::vector<float>> &&
+              !std::is_convertible_v<std::vector<float>, Constant>);
+static_assert(!std::is_constructible_v<Constant, std::array<float, 3>> &&
+              !std::is_constructible_v<Constant, Eigen::VectorXf>);
 static_assert(!std::is_constructible_v<View<const float, 2, Cpu>, Matrix>);
-// An object that views elements of others may be a temporary.
-static_assert(std::is_constructible_v<Constant, std::span<const float>> && std::is_constructible_v<Constant, std::span<float>>);
+// A View may be made from a temporary that does not own the elements, for example from a std::span.
+static_assert(std::is_constructible_v<Constant, std::span<const float>> &&
+              std::is_constructible_v<Constant, std::span<float>>);
 static_assert(std::is_constructible_v<Constant, Eigen::Map<Eigen::VectorXf>>);
 static_assert(std::is_constructible_v<View<const float, 2, Cpu>, Eigen::Map<Matrix>>);
 static_assert(std::is_constructible_v<Constant, const std::vector<float>&>);

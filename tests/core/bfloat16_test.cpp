@@ -12,7 +12,7 @@
 using gatefold::Bfloat16;
 
 static_assert(std::is_trivially_copyable_v<Bfloat16> && std::is_trivially_default_constructible_v<Bfloat16>);
-// A number does not convert to the type by its bits.
+// A float or int does not convert to Bfloat16. Only its bits, a std::uint16_t, construct a Bfloat16.
 static_assert(!std::is_constructible_v<Bfloat16, float> && !std::is_constructible_v<Bfloat16, int>);
 static_assert(std::is_constructible_v<Bfloat16, std::uint16_t>);
 
@@ -24,7 +24,7 @@ TEST_CASE("Bfloat16: rounds to nearest, ties to even; NaN stays NaN") {
   CHECK(float(Bfloat16::from(1.0f + 3 * std::ldexp(1.0f, -8))) == 1.0f + std::ldexp(1.0f, -6));  // a tie, to even
   CHECK(float(Bfloat16::from(1.0f + std::ldexp(1.001f, -8))) == 1.0f + std::ldexp(1.0f, -7));
   CHECK(float(Bfloat16::from(std::numeric_limits<float>::max())) == infinity);
-  // NaN whose bits rounding would carry into the sign, or reduce to those of infinity.
+  // NaNs. Rounding their bits like those of a number would carry into the sign, or give the bits of infinity.
   for (const std::uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7f800001u, 0xff800001u})
     CHECK(std::isnan(float(Bfloat16::from(std::bit_cast<float>(bits)))));
   for (float v = 1e-30f; std::abs(v) < 1e30f; v *= -1.0137f)

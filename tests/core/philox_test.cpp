@@ -30,7 +30,7 @@ double five_sigma(double variance) { return 5 * std::sqrt(variance / kNumbers); 
 
 }  // namespace
 
-// Random123, kat_vectors, "philox4x32 10". Words of counter and key are listed from the low end.
+// The expected words are from kat_vectors of Random123, "philox4x32 10". Counter and key begin with the low word.
 TEST_CASE("Philox (1): returns the published answers of philox4x32-10") {
   using Words = std::array<std::uint32_t, 4>;
   CHECK(words(0, 0, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
@@ -59,7 +59,7 @@ TEST_CASE_TEMPLATE("uniform: lies in [0, 1) with mean 1/2, variance 1/12", T, fl
   }
   CHECK(least >= 0);
   CHECK(most < 1);
-  CHECK(least < T(1e-3));  // misses once in e^200
+  CHECK(least < T(1e-3));  // fails with probability e^-200
   CHECK(most > T(0.999));
   auto u = [](std::uint64_t i) { return static_cast<double>(uniform<T>(Seed{1}, 0, i)); };
   CHECK(std::abs(mean(kNumbers, u) - 0.5) < five_sigma(1.0 / 12));

@@ -12,7 +12,7 @@ using namespace gatefold;
 
 namespace {
 
-/// The inverse of an odd number modulo 2^64, by Newton's iteration.
+/// Returns the inverse of an odd number modulo 2^64, computed by Newton's iteration.
 std::uint64_t inverse(std::uint64_t odd) {
   std::uint64_t x = odd;
   for (int i = 0; i < 6; ++i) x *= 2 - odd * x;
@@ -94,7 +94,7 @@ using gatefold::detail_::type_id;
 
 }  // namespace
 
-// Preset test runs this file too, because it links with --icf=all.
+// The CMake preset `test` runs this file too, because that preset links with --icf=all.
 TEST_CASE("type_id: different types have different identities") {
   std::set<const void*> ids = of_five_types();
   CHECK(ids.size() == 5);

@@ -27,7 +27,8 @@ TEST_CASE("cuda: CudaBf16 and CpuBf16 agree within their rounding errors") {
   };
   rows::with_rounded<RoundedDouble>(
       transformer_on_both, [&](const auto& layer) { layer.expect_alike(outcome_on_cpu(layer), on_device(layer)); });
-  // Cases in which only the device rounds slots: each result is compared with that of the same rounding.
+  // For these layers, only the device rounds the values of slots. So each backend is compared with a reference that
+  // rounds the same values as that backend.
   rows::with_rounded<RoundedDouble>(gated_on_both, [](const auto& layer) { layer.expect(outcome_on_cpu(layer)); });
   rows::with_rounded<RoundedSlots>(gated_on_both, [&](const auto& layer) { layer.expect(on_device(layer)); });
 }

@@ -31,7 +31,7 @@ int current() {
 }
 void make_current(int device) { REQUIRE(cudaSetDevice(device) == cudaSuccess); }
 
-/// A training run on one context, with batches made by it.
+/// A training run on one context, with batches that the context makes.
 struct Run {
   explicit Run(Cuda::Context& of, std::uint64_t seed)
       : ctx(of),

@@ -1,4 +1,5 @@
-// CUDA calls fail one after the other: each failure is a DeviceError, no memory is lost, and the next try succeeds.
+// Lets CUDA calls fail one after the other. Each failure is a DeviceError and leaks no memory, and the next try
+// succeeds.
 
 #include <doctest/doctest.h>
 
@@ -25,7 +26,7 @@ const Residual model{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.expert
 using Model = decltype(model);
 using Numbers = std::vector<double>;
 
-/// Everything that a first step makes, in this order.
+/// All objects that a first step needs, in the order in which they are created.
 struct Run {
   Cuda::Context ctx{};
   Params<Model, double, Cuda> params = init_params<double, Cuda>(model, ctx, Seed{1}), grads = zeros_like(ctx, params);
@@ -62,7 +63,7 @@ bool same_bits(const Numbers& a, const Numbers& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-/// Returns the message of a DeviceError, "" without one.
+/// Returns the message of the DeviceError that f throws, or "" if f throws none.
 template <class F>
 std::string message_of(const F& f) {
   try {
@@ -147,7 +148,7 @@ TEST_CASE("cuda: a failed allocation in a trainer frees all memory") {
     const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 6, 4);
     trainer.step(x, x);
   });
-  CHECK(failures > 60);  // four times the parameters: 6 of attention, 4 of the mixture, 2 of the norm
+  CHECK(failures > 60);  // 12 parameters (attention 6, mixture 4, norm 2), each with its gradient and two moments
 }
 
 TEST_CASE("cuda: a failed allocation with frozen weights frees all memory") {

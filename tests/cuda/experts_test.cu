@@ -28,7 +28,7 @@ template <class T>
 void check_two_kinds() {
   const Experts mixed{std::tuple{Mlp<Gelu>{7, 13}, Linear{.model_dim = 7}}, {1, 3}};
   Backends on;
-  expect_same_bank<T>(on, mixed, uneven, {}, false);  // each kind fills its own part only
+  expect_same_bank<T>(on, mixed, uneven, {}, false);  // each kind of expert fills only its part of the saved values
   expect_same_bank<T>(on, mixed, {{2, 0, 0, 6}, 2}, {}, false);
 }
 

@@ -1,4 +1,4 @@
-// Files of frozen weights of 8 and 4 bits: those of the device have the bytes of those of the CPU, and each reads the
+// Files of frozen weights of 8 and 4 bits. The device writes the same bytes as the CPU, and each of them reads the
 // files of the other.
 #include "gatefold/train/frozen_file.hpp"
 
@@ -101,12 +101,12 @@ TEST_CASE_TEMPLATE("cuda: save_frozen: writes the bytes of the CPU", B, Cuda, Cu
       io::save_frozen(path, ctx, frozen);
       CHECK(read_bytes(path).size() > 1000);
       CHECK((read_bytes(path) == read_bytes(files.frozen())));
-      // The device reads the file of the CPU, with the results of its own weights.
+      // The file of the CPU gives the device the same results as the weights that the device has frozen itself.
       const auto loaded = io::load_frozen(files.frozen(), ctx, frozen_model());
       CHECK(on_host(ctx, outputs(ctx, loaded)) == on_host(ctx, outputs(ctx, frozen)));
       CHECK(loaded.packed.quantised_bytes() == frozen.packed.quantised_bytes());
       io::save_frozen(again, ctx, loaded);
-      // Copies of bfloat16 are read as floats.
+      // Loading turns bfloat16 copies into floats, so the files are compared only without such copies.
       if (frozen.packed.size() == 0) CHECK((read_bytes(again) == read_bytes(path)));
     }
 }
@@ -127,11 +127,12 @@ TEST_CASE("cuda: load_frozen: reads language models saved on GPU or CPU") {
       const auto expected = logits(ctx, tied, frozen);
       CHECK(logits(ctx, tied, io::load_frozen(path, ctx, frozen_model(), frozen_loss(tied))) == expected);
 
-      // The device does not pack the output layer: it becomes floats, or the table of the embedding.
+      // The device does not pack the output layer. Loading unpacks this layer to floats, or uses the table of the
+      // embedding instead if the weights are tied.
       const auto of_cpu = io::load_frozen(files.with_loss(), ctx, frozen_model(), frozen_loss(tied));
       const auto mappable = io::load_frozen(files.mappable(), ctx, frozen_model(), frozen_loss(tied));
       CHECK(logits(ctx, tied, mappable) == logits(ctx, tied, of_cpu));
-      // The device writes the usual file.
+      // On the device, .mappable does not change the file that is written.
       io::save_frozen(path, ctx, mappable, {}, {.mappable = true});
       const std::string text = read_bytes(path);
       io::save_frozen(path, ctx, mappable);

@@ -1,4 +1,4 @@
-// Gates under the names of their papers, their scores and auxiliary losses: CUDA compared with the naive backend.
+// Compares gates (under the names that papers give them), scores and auxiliary losses on CUDA with the naive backend.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -35,8 +35,8 @@ const std::vector<std::string> gradients{"dx", "grads"};
 struct Zeros {
   std::vector<std::string> always{}, one_expert = gradients, all_experts = always;
 };
-/// Checks no item and one item; one expert, one more than a warp has lanes, and many; all experts for every item; items
-/// that are large, equal, NaN or infinite.
+/// Checks batches without items and with one item; gates with one expert, with one expert more than a warp has lanes,
+/// with many experts, and with all experts for every item; and items that are large, equal, NaN or infinite.
 template <class G>
 void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   Backends on;
@@ -64,7 +64,7 @@ void expect_same_at_edges(const G& gate, const Zeros& zeros = {}) {
   }
 }
 
-/// A gate with all losses, of which one test sets one weight and leaves the others at 0.
+/// A gate with all auxiliary losses. Each test sets the weight of one loss; the other weights are 0.
 using AllLosses = ComposedGate<LinearScores, Independent, NoisyTopK<>, Balance, ZLoss, GShard, Importance, Load>;
 template <class LossT>
 AllLosses with_loss(const LossT& loss, Index k = 2) {

@@ -1,4 +1,5 @@
-// Graphs of passes whose context later runs other passes: the memory that a graph uses stays where it is.
+// Graphs of passes. Their context runs other passes later, and these must not move or reuse the memory that a graph
+// uses.
 
 #include <doctest/doctest.h>
 
@@ -35,8 +36,8 @@ struct Batch {
       : x(uniform_tensor<float>(ctx, Seed{2}, 1, items, dim)), y(zeros_like(ctx, x)), dx(zeros_like(ctx, x)) {}
 };
 
-/// Captures pass(), which leaves its results in y, and replays it before and after other passes of the context. Those
-/// run directly or as a graph.
+/// Captures pass(), which leaves its results in y, and replays the graph before and after other passes of the context.
+/// The other passes run directly or as a graph.
 template <class B, class PassT, class OtherT>
 void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& pass, const OtherT& other) {
   for (const bool captured : {false, true}) {
@@ -48,7 +49,7 @@ void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& 
     CHECK(expected != std::vector<float>(expected.size()));
     other();
     if (captured) test::Graph(ctx.stream(), other).launch();
-    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // the program's tensor, in the memory that is free now
+    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // a tensor of the program may take any memory that is free
     fill(ctx, y, 0);
     graph.launch();
     CHECK(on_host<float, B>(ctx, y) == expected);

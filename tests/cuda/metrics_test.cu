@@ -102,7 +102,7 @@ namespace {
 
 constexpr Index items = 40, experts = 5, dim = 6, classes = 7;
 
-/// A gate whose experts have too little room, so that picks are dropped.
+/// A mixture whose experts have too little capacity, so that picks are dropped.
 const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>>{.scores = {.experts = experts},
                                                                               .selection = {.factor = 0.8}},
                       Linear{.model_dim = dim}};
@@ -222,7 +222,7 @@ void check_metrics_of_experts() {
       all.insert(all.end(), {static_cast<double>(e.expert), e.norm, e.share});
     return all;
   });
-  const double of_search = 1e-5;  // a search to 1e-12 finds a flat minimum within the root of that
+  const double of_search = 1e-5;  // a search to a duality gap of 1e-12 finds the point only within about 1e-6
   batches.same(
       [](auto& b) {
         const auto weights = metric::gate_weights(b.ctx, b.saved.plan);

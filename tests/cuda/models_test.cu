@@ -1,5 +1,5 @@
-// Whole models on the device: deep ones, unlike layers in a row, attention with a gate that looks at it, frozen
-// parameters.
+// Whole models on the device: deep models, models that chain different layers, attention with a gate that follows it,
+// and models with frozen parameters.
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Compares group_by on both backends. What stands after the last group must not change.
+/// Compares group_by on both backends. The elements after the last group must not change.
 void expect_same_groups(const std::vector<Index>& keys, Index groups) {
   Backends on;
   const Index n = static_cast<Index>(keys.size());
@@ -60,7 +60,7 @@ struct Plans {
   Index used() const { return naive.offsets(naive.experts()); }
 };
 
-/// Results of combining random slots, its adjoint, and the adjoint of dispatch.
+/// The results of combine for random slots, of the adjoint of combine, and of the adjoint of dispatch.
 template <class T, class B>
 struct Combined {
   Tensor<T, 2, B> out, dz, dx;
@@ -178,7 +178,7 @@ TEST_CASE_TEMPLATE("SparsePlan: an item's bits do not depend on other items", T,
     CHECK((detail_::device::warps_of_row(few, columns / 4, on.cuda.multiprocessors()) > 1) == (columns >= 256));
     CHECK(detail_::device::warps_of_row(many, columns / 4, on.cuda.multiprocessors()) == 1);
     const auto combined = [&](Index items, bool with_step) {
-      // item n has n % each slots, those of experts 0, 1, …
+      // Item n has n % each slots, one for each of the experts 0, 1, …
       SparsePlan<T, Naive> plan;
       Index picks = 0;
       for (Index n = 0; n < items; ++n) picks += n % each;

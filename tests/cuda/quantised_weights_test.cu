@@ -210,8 +210,8 @@ TEST_CASE("cuda: freeze: quantising doubles throws") {
 }
 
 TEST_CASE_TEMPLATE("cuda: freeze: a Trainer trains layers around quantised experts", B, Cuda, CudaBf16) {
-  // The losses have the bits of a training around plain experts with the rounded weights. The gradient of the first
-  // layer passes through the experts.
+  // The losses have the same bits as in a training around experts whose plain weights hold the rounded values. The
+  // gradient of the first layer passes through the experts.
   const Chain model{Linear{dim, dim}, mixture(gated()), Linear{dim, 3}};
   const Index items = 24;
   typename B::Context ctx;

@@ -1,4 +1,4 @@
-// The emulator counts how often weights are rounded: once per step, whatever reads them.
+// The emulator counts how often weights are rounded. A step must round them once, even if several products read them.
 
 #include <doctest/doctest.h>
 
@@ -16,7 +16,7 @@ using namespace gatefold::support::rounded_training;
 
 namespace {
 
-/// Returns how many kernels f launches that round floats, weights or items.
+/// Returns the number of launches by f of kernels that round floats (weights or items).
 template <class F>
 Index roundings_of(const F& f) {
   cuda_emulator::counters_by_kernel().clear();

@@ -1,5 +1,5 @@
-// Training on the device with copies of rounded weights gives the same bits as without, also if the program writes
-// parameters between steps. A stale copy is found, which needs assertions. The program's own copies work in a graph
+// Training on the device with copies of rounded weights gives the same bits as without copies, also if the program
+// writes parameters between steps. Assertions detect a stale copy. Copies that the program makes itself work in a graph
 // too.
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// Options of update rules on the device (the rules themselves are in cuda/policies_*), and rules that count layers.
-// Three layers lie around a branch whose gradient matters.
+// Options of update rules on the device, and rules that count layers. cuda/policies_* tests the rules themselves. Each
+// model is a stack of three layers whose branch is one LayerNorm expert.
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,5 @@
-// Selections on given ranks with ties, NaN, infinities and experts that overflow: CUDA compared with the naive backend.
+// Compares selections on CUDA with the naive backend. The given ranks have ties, NaN and infinities, and make experts
+// overflow.
 #include "support/parity.hpp"
 
 using namespace gatefold;
@@ -97,7 +98,8 @@ double strange_rank(Index n, Index e) {
 }
 
 /// Checks every kind of ranks, with few experts and with more experts than a warp has lanes.
-/// @param zeros  the results that are 0; still: the results that are 0 without noise
+/// @param zeros  the results that are 0
+/// @param still  the results that are 0 without noise
 template <class T = double, class S>
 void expect_same_for_all_ranks(const S& policy, const std::vector<std::string>& zeros,
                                const std::vector<std::string>& still) {

@@ -34,7 +34,7 @@ using test::ShardRun;
 
 namespace {
 
-/// Trains on `shards` shards of `processes` processes, which are threads of this one.
+/// Trains on `shards` shards of `processes` processes. Threads of this process stand for the processes.
 ShardRun run_on(Index shards, int on_devices, int processes = 1, bool moves = false) {
   Processes all(processes);
   ShardRun found;
@@ -144,7 +144,7 @@ TEST_CASE("cuda: sharded experts give the same bits as one process") {
 
 TEST_CASE("cuda: gates on shards have the bits of one process") {
   constexpr Index items = 150, dim = 6;
-  for (const Index experts : {5, 12, 40}) {  // 2, 4 and 4 threads for a row; more than 64 would use cuBLAS
+  for (const Index experts : {5, 12, 40}) {  // 2, 4 and 4 threads per row; more than 64 experts would use cuBLAS
     CAPTURE(experts);
     const SoftmaxTopK gate{.scores = {.model_dim = dim, .experts = experts}, .selection = {.k = 2}};
     using Plan = Plan<SoftmaxTopK, double, Cuda>;

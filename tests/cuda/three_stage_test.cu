@@ -1,4 +1,4 @@
-// Data of the theory papers and their three-stage training: the device gives the results of the host.
+// The data of the theory papers and their three-stage training. The device gives the same results as the host.
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,6 @@
-// What a training step asks of CUDA, counted by the emulator: no memory, no waiting (one wait with cuBLAS experts), and
-// a graph that repeats the step.
+// The emulator counts the CUDA calls of a training step. A later step allocates no memory, and the host does not wait,
+// except once per mixture and direction with cuBLAS experts, and once in a Trainer for the loss. A graph can repeat a
+// step.
 
 #include <doctest/doctest.h>
 
@@ -142,7 +143,8 @@ void expect_waits_of_blas_experts(const L& model, std::uint64_t mixtures) {
   CHECK(waits_of([&] { training.update(); }) == 0);
 }
 
-/// Checks that a step waits once: the check of loss and gradients for finite values arrives with the loss.
+/// Checks that the host waits only once in a step. The result of the check for finite values is copied together with
+/// the loss.
 template <class O>
 void expect_one_wait(const O& optimizer) {
   Cuda::Context ctx;
@@ -156,7 +158,8 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-/// Returns whether `launches` launches of a captured step leave the parameters that as many plain steps leave.
+/// Returns true if `launches` launches of a captured step give the same parameters as the same number of steps that are
+/// not captured.
 template <class L, class O>
 bool graph_repeats(const L& model, const O& optimizer, int launches) {
   Cuda::Context ctx, other;
@@ -198,7 +201,7 @@ TEST_CASE("cuda: a graph of a training step repeats it") {
 }
 
 TEST_CASE("cuda: a graph keeps host counters from its capture") {
-  const optim::AdamW adamw{.lr = 0.01};  // its bias corrections stay those of step 2 in every launch
+  const optim::AdamW adamw{.lr = 0.01};  // every launch of the graph uses the bias corrections of step 2
   CHECK(graph_repeats(mixture, adamw, 1));
   CHECK_FALSE(graph_repeats(mixture, adamw, 2));
 }
@@ -218,7 +221,7 @@ TEST_CASE("cuda: capturing the first step throws") {
 
 namespace {
 
-/// Launches by name, of kernels and of cuBLAS's products.
+/// The number of launches of each kernel, and of calls of cublasGemmEx, by name.
 using Launches = std::map<std::string, std::uint64_t>;
 template <class F>
 Launches named_launches_of(const F& f) {

@@ -16,7 +16,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Two experts. One tensor has more numbers than one row of NormalizedGd updates, and the biases are empty.
+/// Two experts. In one tensor, an expert has more weights than NormalizedGd updates in one row of its loop. The biases
+/// are empty.
 constexpr Mlp<Gelu> expert{.model_dim = 37, .hidden_dim = 120, .bias = false};
 constexpr Index experts = 2;
 
@@ -157,7 +158,7 @@ void check_training(const L& model, Index length = 0, Cuda::Options options = {}
   expect_same_curve(expected.auxiliary, actual.auxiliary);
   expect_same(on, "params", naive.params, cuda.params, {.scale = curve_tolerance / relative_tolerance<double>});
 
-  // A batch that is not finite makes no step: every value stays.
+  // A batch with NaN makes no step, so every parameter keeps its value.
   auto bad_x = zeros_like(on.naive, x);
   copy_pack(on.naive, x, bad_x);
   bad_x(items - 1, dim - 1) = std::nan("");

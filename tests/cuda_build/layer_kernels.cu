@@ -33,8 +33,8 @@ void train(C& ctx, const L& model, const OptimizerT& optimizer) {
   trainer.step(x, x);
 }
 
-/// Trains experts whose products have their own epilogues, both mixings, gates that drop, choose and mix, and every
-/// update rule.
+/// Trains experts whose products have their own epilogues, both mixings, every update rule, and gates that drop picks,
+/// let experts choose items, or mix items.
 template <class T>
 void train_all(Cuda::Context& ctx) {
   const Linear linear{.model_dim = kDim};
@@ -69,7 +69,7 @@ void serve(C& ctx, const L& model, const FreezeOptions& how) {
   infer<float, B>(model, ctx, frozen, x, carry, y);
 }
 
-/// Trains what compiles to other code where products round: the products of every kind of experts (plain, gated), and
+/// Trains and runs the layers whose code differs on CudaBf16, because the products round: plain and gated experts, and
 /// an activation.
 void round_all() {
   CudaBf16::Context ctx;

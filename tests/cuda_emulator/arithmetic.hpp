@@ -17,7 +17,7 @@ namespace gatefold::cuda_emulator {
 ///     o  predicate that may be left out
 struct Arithmetic {
   std::string_view operands;
-  Instruction::Execute execute = nullptr;  // nullptr: the type is not one of the instruction's
+  Instruction::Execute execute = nullptr;  // nullptr if the instruction does not support the type
 };
 
 /// Removes the modifiers that it handles from the mnemonic and stores their meaning in the instruction.
@@ -37,7 +37,7 @@ Instruction::Execute select_move(Type type);
 void pack(char* registers, const Instruction& in, std::uint32_t lanes);
 void unpack(char* registers, const Instruction& in, std::uint32_t lanes);
 
-/// The bits of a comparison. Each bit is a relation for which it is true.
+/// The bits of a comparison. Each bit stands for a relation of the operands for which the comparison is true.
 enum Relation : std::uint8_t { less = 1, equal = 2, greater = 4, unordered = 8 };
 
 }  // namespace gatefold::cuda_emulator

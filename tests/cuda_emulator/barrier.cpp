@@ -95,7 +95,8 @@ bool Block::release(std::uint32_t barrier) {
   return true;
 }
 
-/// Each thread that waits at a barrier then knows what all of them, and the threads that have only arrived, did before.
+/// Orders accesses at a barrier. Each thread that waited knows afterwards what all waiting threads, and the threads
+/// that have only arrived, did before the barrier.
 void Block::order(const std::vector<std::uint32_t>& lanes, const Knowledge& of_arrivals) {
   if (!grid_.look_for_races) return;
   const auto for_threads = [&](auto f) {

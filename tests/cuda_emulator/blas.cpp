@@ -17,7 +17,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 struct Context {
-  int device = 0;  // the device of its creation; cuBLAS does not document calls while another device is current
+  int device = 0;  // current when the handle was made; cuBLAS does not document calls while another device is current
   cudaStream_t stream = nullptr;
   cublasPointerMode_t pointer_mode = CUBLAS_POINTER_MODE_HOST;
   cublasMath_t math_mode = CUBLAS_DEFAULT_MATH;
@@ -79,7 +79,7 @@ struct Types {
 
   bool in_double() const { return compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC; }
 
-  // Accepts the rows of cuBLAS's tables that a mixture-of-experts layer needs.
+  // Accepts the combinations of types in cuBLAS's tables that a mixture-of-experts layer needs.
   cublasStatus_t check(bool grouped) const {
     const bool half = a == CUDA_R_16F || a == CUDA_R_16BF;
     bool supported = a == b && (c == a || (half && c == CUDA_R_32F && !grouped));
@@ -118,7 +118,7 @@ MatrixProduct product_of(const char* name, cublasOperation_t ta, cublasOperation
   return product;
 }
 
-// A batch of products of equal size. The matrices of two products are a stride apart.
+// A batch of products of equal size. The matrices of consecutive products are a stride apart.
 struct Strided {
   const void *alpha, *beta;
   const void *a, *b;

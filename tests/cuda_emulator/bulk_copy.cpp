@@ -8,8 +8,8 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Begins a bulk copy. Until a thread waits for it at the mbarrier, its target holds poison. A thread that has waited
-/// knows of this write, and of all that the copying thread did before.
+/// Begins a bulk copy. Until a thread waits for the copy at the mbarrier, the target of the copy holds poison. A thread
+/// that has waited knows of this write, and of all that the copying thread did before.
 void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, std::uint64_t barrier,
                            std::vector<char> data) {
   const std::size_t bytes = data.size();
@@ -30,8 +30,8 @@ void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, st
   block_.bulk_copies_.push_back({&in, thread, to, barrier, std::move(data), std::move(known)});
 }
 
-/// Delivers the copies that an mbarrier counts, one after the other, until its phase completes. This is the latest
-/// allowed time.
+/// Delivers the copies that an mbarrier counts, one after the other, until the phase of the mbarrier completes. The
+/// copies may not arrive later than this.
 void Block::deliver_bulk_copies(std::uint64_t where) {
   MbarrierState& barrier = mbarriers_[where];
   const std::uint32_t phase = barrier.phase;

@@ -1,4 +1,4 @@
-// The log of runtime calls and the failures that tests ask for.
+// The log of runtime calls, and the failures that tests have set.
 #include "cuda_emulator/calls.hpp"
 
 #include <utility>
@@ -22,7 +22,8 @@ std::map<std::string, std::vector<Failure>>& failures() {
 
 thread_local cudaError_t last_error = cudaSuccess;
 
-// Counts down every failure of this name; the first that reaches zero is the answer.
+// Counts down every failure of this name. Returns the error of the failure that is due, or cudaSuccess. If several are
+// due, the failure that was set last counts.
 cudaError_t due_failure(const std::string& name) {
   const auto found = failures().find(name);
   if (found == failures().end()) return cudaSuccess;
@@ -100,7 +101,7 @@ std::uintptr_t next_handle() {
 
 using namespace gatefold::cuda_emulator;
 
-// The two that report errors neither fail nor count.
+// The two functions that report errors are not counted, and tests cannot make them fail.
 cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }

@@ -28,15 +28,15 @@ Calls& calls();
 /// call the closest status). With `fail("cudaMalloc", 2, cudaErrorMemoryAllocation)`, two allocations succeed first.
 void fail(const std::string& name, long nth, cudaError_t error);
 
-/// Returns a sentence for each failure that a test set and whose call never came.
+/// Returns a sentence for each failure that a test has set, but that has not happened because the call was not made.
 std::vector<std::string> pending_failures();
 
 /// Returns the number of streams, events, graphs, cuBLAS handles, NCCL communicators and pinned allocations that have
 /// not been destroyed.
 std::size_t live_handles();
 
-/// Prepares a new test case: forgets calls, failures to come, the error in cudaGetLastError and captures, and makes
-/// device 0 current in this thread.
+/// Prepares a new test case: forgets the counted calls, the pending failures, the error of cudaGetLastError and all
+/// captures, and makes device 0 current in this thread.
 void reset_runtime();
 
 }  // namespace gatefold::cuda_emulator

@@ -23,14 +23,14 @@ std::vector<u64> shuffled(const std::string& mode, u32 b, u32 c) {
 
 u64 value_and_predicate(int source, bool in_range) { return static_cast<u64>(100 + source) | u64{in_range} << 32; }
 
-/// Sets %r1 to a number that differs between lanes, the same as `number(lane)`.
+/// PTX that sets %r1 to `number(lane)`. Not all lanes have the same number.
 const std::string number_text = "mul.lo.u32 %r1, %r0, 37; and.b32 %r1, %r1, 0x1c; xor.b32 %r1, %r1, 0x80000000;\n";
 u32 number(u32 lane) { return (lane * 37 & 0x1c) ^ 0x80000000; }
 
 }  // namespace
 
 TEST_CASE("shfl: all four modes work over warps and segments") {
-  // The value that __shfl_*_sync of CUDA C++ passes for a width: the clamp, and above it the mask of the segment.
+  // For a width, __shfl_*_sync of CUDA C++ passes this value: the clamp and, from bit 8, the mask of the segment.
   for (const int width : {32, 8, 2}) {
     CAPTURE(width);
     const u32 segment = static_cast<u32>(32 - width) << 8, clamp = segment | 31;

@@ -27,7 +27,8 @@ TEST_CASE("cp.async: copies and pads with zeros") {
 TEST_CASE("cp.async: data arrive at the wait for their group") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
-  // Copies the first three words in a group each, and the fourth without a group. @returns the words after `wait`
+  // Copies each of the first three words in its own group, and the fourth without a group. Returns the words after
+  // `wait`.
   const auto after = [&](const std::string& wait) {
     DeviceArray<u32> out(4, 0);
     run_body(

@@ -1,4 +1,4 @@
-// Decodes asynchronous copies and the mbarriers that wait for them.
+// Decodes asynchronous copies, and operations of the mbarriers at which threads wait for copies.
 #include "cuda_emulator/instruction_decoder.hpp"
 
 namespace gatefold::cuda_emulator {

@@ -80,8 +80,8 @@ class Decoder : InstructionDecoder {
     }
   }
 
-  /// Decodes parameters. Those of the kernel are in the buffer of the launch (`frame` is nullptr), those of functions
-  /// in local memory.
+  /// Decodes parameters. Parameters of the kernel are in the buffer of the launch; `frame` is then nullptr. Parameters
+  /// of functions are in local memory.
   void formal_parameters(std::vector<std::pair<std::uint32_t, std::uint32_t>>* frame) {
     while (!lexer_->accept(")")) {
       lexer_->expect(".param");
@@ -198,8 +198,8 @@ class Decoder : InstructionDecoder {
     std::size_t first_branch = 0;
   };
 
-  /// Finds the targets of the branches of the innermost scope among its labels. Other targets are left to the enclosing
-  /// scope.
+  /// Resolves the branches of the innermost scope whose targets are labels of this scope. The other branches are left
+  /// to the enclosing scope.
   void close_labels() {
     const Labels own = std::move(labels_.back());
     labels_.pop_back();

@@ -12,7 +12,7 @@ namespace gatefold::cuda_emulator {
 
 /// The parts of a module that the reader keeps until a kernel is needed.
 struct Module::Text {
-  /// A kernel or function: the places at which its name and its body begin.
+  /// A kernel or function: the place of the token after `.entry` or `.func`, at which decoding begins.
   struct Place {
     std::size_t position = 0;
     std::uint32_t line = 0;

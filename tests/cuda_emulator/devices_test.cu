@@ -1,4 +1,4 @@
-// Several devices: which device owns what, and what CUDA refuses between devices.
+// Tests several devices: which device owns an object, and which calls between devices CUDA refuses.
 #include <cublas_v2.h>
 #include <doctest/doctest.h>
 

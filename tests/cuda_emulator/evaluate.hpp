@@ -79,7 +79,7 @@ inline std::vector<std::uint64_t> each_thread(const std::string& body, std::uint
   return out.values();
 }
 
-/// Returns the message of the fault of a launch, or "".
+/// Returns the message of the Fault that run() throws, or "" if it throws none.
 template <class F>
 std::string fault_of(F run) {
   try {
@@ -92,9 +92,9 @@ std::string fault_of(F run) {
 
 inline bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Returns the result D in %o of one or more instructions with the operands %a, %b, %c ... of the types S. The
-/// registers %p0 ... %p3 and %t0 ... %t3 (32 bits) are free. A full warp and a warp with a single thread compute the
-/// result; all must agree.
+/// Runs one or more instructions with the operands %a, %b, %c ... of the types S, and returns their result %o of type
+/// D. The registers %p0 ... %p3 and %t0 ... %t3 (32 bits) are free. A full warp and a warp with a single thread compute
+/// the result; all threads must agree.
 template <class D, class... S>
 D evaluate(const std::string& instruction, S... operands) {
   auto declare = [](const std::string& name, std::size_t bytes) {

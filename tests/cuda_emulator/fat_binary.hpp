@@ -19,8 +19,8 @@ struct PtxText {
   int compute_capability = 0;
 };
 
-/// Returns the text for a device: the newest that it can run. If there are two, the one only for its architecture
-/// (sm_90a). `data` begins with the header of a fat binary.
+/// Returns the newest text that a device can run. Of two equally new texts, returns the one that is only for the
+/// architecture of the device (sm_90a). `data` begins with the header of a fat binary.
 ///
 /// @returns no text if all texts are for newer devices
 /// @throws Fault if this is not a fat binary, if its PTX is compressed, or if it contains only machine code
@@ -44,9 +44,9 @@ struct Kernel {
 
 /// Finds the kernel whose host stub has the address `host`.
 ///
-/// @param kernel out unchanged if it is not found
-/// @returns cudaErrorInvalidDeviceFunction or cudaErrorNoKernelImageForDevice if it is not found
-/// @throws Fault if its PTX cannot be read
+/// @param kernel out unchanged if the kernel is not found
+/// @returns cudaErrorInvalidDeviceFunction or cudaErrorNoKernelImageForDevice if the kernel is not found
+/// @throws Fault if the PTX of the kernel cannot be read
 cudaError_t find_kernel(const void* host, Kernel*& kernel);
 
 /// Finds the device memory of a `__device__` or `__constant__` variable of the host program.

@@ -27,7 +27,7 @@ class InstructionDecoder : protected Places {
  protected:
   using Places::Places;
 
-  /// The arguments of a call, kept until its function is decoded.
+  /// The arguments and results of a call, kept until the called function is decoded.
   struct Actual {
     std::size_t call;
     std::string name;
@@ -45,7 +45,7 @@ class InstructionDecoder : protected Places {
 
   void comma();
 
-  /// Reads the next operand of the text, a register or a value of `bits`. If `bits` is 0, a register of any width.
+  /// Reads the next operand of the text: a register or a value of `bits` bits, or any register if `bits` is 0.
   Operand operand(int bits);
 
   void add(int bits) { operands_.push_back(operand(bits)); }
@@ -86,7 +86,7 @@ class InstructionDecoder : protected Places {
 
   void atomic(Mnemonic& mnemonic, Instruction& in);
 
-  /// Decodes copies. Threads wait for cp.async.bulk at an mbarrier, so waiting for its groups does nothing.
+  /// Decodes copies. Threads wait for cp.async.bulk at an mbarrier, so waiting for groups of bulk copies does nothing.
   void copy(Mnemonic& mnemonic, Instruction& in);
   void copy_tensor(Mnemonic& mnemonic, Instruction& in);
 
@@ -135,7 +135,7 @@ class InstructionDecoder : protected Places {
   void multiply_async(Mnemonic& mnemonic, Instruction& in);
   void set_registers(Mnemonic& mnemonic, Instruction& in);
 
-  /// Throws unless the text is for one architecture only, for example `.target sm_90a`.
+  /// Throws Refused unless the target of the text is `name`, for example sm_90a.
   void need_target(std::string_view name) const;
 
   /// Decodes fences. Only fences between blocks and between proxies have an effect, because memory is coherent

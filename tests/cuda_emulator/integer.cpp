@@ -42,7 +42,7 @@ struct Ternary {
     map_lanes<T, T, T, T>(registers, in, lanes, [](T a, T b, T c) { return Op::template apply<T>(a, b, c); });
   }
 };
-/// For operations whose second operand is a count of 32 bits, for each type.
+/// Runs an operation whose second operand is a count of 32 bits. T is the type of the result and of the first operand.
 template <class Op>
 struct Shift {
   template <class T>
@@ -50,7 +50,7 @@ struct Shift {
     map_lanes<T, T, uint32_t>(registers, in, lanes, [](T a, uint32_t b) { return Op::template apply<T>(a, b); });
   }
 };
-/// For operations whose result has 32 bits, for each type.
+/// Runs an operation whose result has 32 bits. T is the type of the operand.
 template <class Op>
 struct Count {
   template <class T>
@@ -339,7 +339,8 @@ Instruction::Execute select_dot_product4(Type a, Type b) {
   return signed_b ? &dot_product4<U, S> : &dot_product4<U, U>;
 }
 
-/// Returns one byte of prmt. A selector of 0-7 chooses a byte of {b, a}; 8 more replicates the sign of the byte.
+/// Returns one byte of prmt. The low three bits of the selector choose a byte of {b, a}. If bit 3 is set, the result
+/// repeats the sign of this byte.
 uint32_t permuted_byte(uint64_t bytes, uint32_t selector) {
   const auto byte = static_cast<uint32_t>(bytes >> 8 * (selector & 7)) & 255;
   return selector & 8 ? (byte & 128 ? 255 : 0) : byte;
@@ -355,7 +356,8 @@ enum class Permutation : std::uint8_t {
   replicate_16,
 };
 
-/// Returns the selector that is equal to a mode with a control of 0 to 3 (table of the PTX ISA), lowest byte first.
+/// Returns the selector with which the generic mode has the effect of `mode` with a control of 0 to 3 (table of the PTX
+/// ISA). The lowest byte comes first.
 uint32_t permutation_selector(Permutation mode, uint32_t control) {
   const uint32_t s = control & 3;
   uint32_t selector = 0;

@@ -68,7 +68,7 @@ TEST_CASE("add, sub and mul.lo: wrap around at every width") {
     using T = decltype(zero);
     check_binary<T>("add", [](i128 a, i128 b) { return a + b; });
     check_binary<T>("sub", [](i128 a, i128 b) { return a - b; });
-    // The product of 64-bit numbers can overflow signed 128 bits only in its sign, which is not compared.
+    // The product of two 64-bit numbers can overflow signed 128 bits, so only its low 64 bits are computed.
     check_binary<T>("mul.lo", [](i128 a, i128 b) { return static_cast<u64>(a) * static_cast<u64>(b); });
     check_binary<T>("min", [](i128 a, i128 b) { return std::min(a, b); });
     check_binary<T>("max", [](i128 a, i128 b) { return std::max(a, b); });
@@ -153,13 +153,13 @@ TEST_CASE("add.cc and sub.cc: chain through the carry flag") {
   // A carry out that comes from a carry in: ~0 + 0 + 1.
   CHECK(evaluate<u32>("add.cc.u32 %o, %a, %a; addc.cc.u32 %o, %a, 0; addc.u32 %o, 0, 0;", ~0u) == 1);
   CHECK(evaluate<u32>("sub.cc.u32 %o, 0, 1; subc.cc.u32 %o, 0, 0; subc.u32 %o, 5, 0;") == 4);
-  // After a subtraction the flag says that nothing was borrowed, as the division of 128-bit integers by nvcc expects.
+  // After a subtraction, the flag is set if nothing was borrowed. nvcc's division of 128-bit integers depends on that.
   CHECK(evaluate<u32>("sub.cc.u32 %o, 7, 7; addc.u32 %o, 0, 0;") == 1);
   CHECK(evaluate<u32>("sub.cc.u32 %o, 7, 8; addc.u32 %o, 0, 0;") == 0);
 }
 
 TEST_CASE("mad.cc: products chain through the carry flag") {
-  // (a 2^32 + b) c, in three words: b c below, a c above it.
+  // (a 2^32 + b) c, in three words: the product b c, plus the product a c shifted by one word.
   const u32 a = 0xfedcba98, b = 0x76543210, c = 0x89abcdef;
   const unsigned long long low = u64{b} * c, high = u64{a} * c + (low >> 32);
   const std::string chain =

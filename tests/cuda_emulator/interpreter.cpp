@@ -255,7 +255,7 @@ void Warp::execute(Path path, std::uint32_t limit, std::int64_t& budget) {
           if (!execute_together(in, pc)) return;
           break;
         }
-        [[fallthrough]];  // it waits for the others
+        [[fallthrough]];  // these lanes wait for the other lanes of the warp
       case Opcode::warp_barrier:
       case Opcode::shuffle:
       case Opcode::vote:
@@ -438,7 +438,7 @@ void Block::fail_deadlocked() {
     at_barrier += std::popcount(warp->at_barrier());
     at_collective += std::popcount(warp->at_collective());
     running += warp->ready();
-    // A collective that never completes is a better message than the barrier that the other lanes have reached.
+    // The message should name a collective that never completes, not the barrier that the other lanes have reached.
     const std::uint32_t waiting = warp->at_collective() != 0 ? warp->at_collective() : warp->at_barrier();
     if (waiting != 0 && (first == nullptr || (warp->at_collective() != 0 && first->at_collective() == 0))) {
       first = warp.get();

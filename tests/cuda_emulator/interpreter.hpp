@@ -59,7 +59,7 @@ struct MbarrierState {
   std::int64_t bytes = 0;  // bytes that have not arrived yet
   std::uint32_t phase = 0;
   std::vector<Late> late = {};
-  Knowledge arriving = {}, known = {};  // what the arrived threads knew, and what is known since the last phase ended
+  Knowledge arriving = {}, known = {};  // of the threads that arrived in this phase, and in the last completed phase
 };
 struct TensorMap;
 

@@ -39,8 +39,8 @@ void write_lane(char* row, int lane, T value) {
 
 inline int count_lanes(std::uint32_t lanes) { return lanes == all_lanes ? warp_size : std::popcount(lanes); }
 
-/// Calls f(lane) for every lane of a mask. It is called at only one place, because compilers do not inline a function
-/// that is called at two.
+/// Calls f(lane) for every lane of a mask. The code contains only one call of f, because compilers do not inline a
+/// function that is called at two places.
 template <class F>
 void for_lanes(std::uint32_t lanes, F f) {
   for (; lanes != 0; lanes &= lanes - 1) f(std::countr_zero(lanes));

@@ -21,10 +21,10 @@ struct Launch {
   Extent grid, block;
   std::size_t shared_bytes = 0;  // dynamic shared memory
   std::vector<char> parameters;  // laid out as Function::parameters say
-  int device = 0;                // the device whose memory it may access
+  int device = 0;                // the device whose memory the kernel may access
 };
 
-/// How launches are executed. The initial values come from the environment.
+/// How launches are executed. The initial values of three options come from the named environment variables.
 struct Options {
   bool races = true;              // GATEFOLD_EMULATOR_RACES: look for data races
   std::uint64_t block_order = 0;  // GATEFOLD_EMULATOR_BLOCK_ORDER: 0 ascending, else the seed of a permutation
@@ -46,8 +46,8 @@ std::map<std::string, Counters>& counters_by_kernel();  // by demangled name
 
 /// Runs every block to its end.
 ///
-/// Blocks run one after another. A block that waits for a different block (nanosleep, or a long time without an end) is
-/// set aside until the others have run.
+/// Blocks run one after another. A block that seems to wait for a different block, because it executes nanosleep or
+/// runs for long, is set aside until the others have run.
 ///
 /// @throws Fault if the kernel makes an error
 void launch(const Function& kernel, const Launch& launch);

@@ -23,7 +23,7 @@ class Lexer {
   /// @returns the token, and moves to the next one
   std::string_view take();
 
-  /// Moves to the next token if the token is `text`. @returns whether it was
+  /// Moves to the next token if the current token is `text`. @returns true if the current token was `text`
   bool accept(std::string_view text);
 
   /// @throws Fault unless the token is `text`

@@ -1,5 +1,5 @@
 // The main function of programs that run on the emulator. After every test case, it checks for errors that no assertion
-// checks: data races, memory and handles that were not freed, and failures that a test set and that never came.
+// checks: data races, memory and handles that were not freed, and failures that a test has set but that did not happen.
 //
 // A test case that expects races removes them from races().
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN

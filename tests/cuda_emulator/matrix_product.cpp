@@ -14,7 +14,7 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// The strides at which element (row, column) of op(X) is in X.
+// The strides between the rows and between the columns of op(X) in the memory of X.
 struct Strides {
   std::int64_t row, column;
 };

@@ -64,13 +64,13 @@ TEST_CASE("mbarrier: orders only arriving threads with waiting threads") {
   // Warp 1 writes, and no thread waits for it.
   CHECK(
       !clean(prologue(32) + warp + "@!%p3 bra B;\n" + arrival + awaited(0) + load + "bra END;\nB: " + store + "END:"));
-  // One thread arrives for its warp: after a barrier of the warp for all its threads, without a barrier only for
-  // itself.
+  // One thread of each warp arrives. If a barrier of the warp comes before, the arrival orders accesses of the whole
+  // warp; otherwise, it orders only accesses of this thread.
   const std::string elected = "and.b32 %r6, %r0, 31; setp.eq.u32 %p4, %r6, 0; @%p4 " + arrival;
   const std::string together = "bar.warp.sync 0xffffffff;\n";
   CHECK(clean(prologue(2) + store + together + elected + awaited(0) + load));
   CHECK(!clean(prologue(2) + store + elected + awaited(0) + load));
-  // One thread waits for its warp.
+  // One thread of each warp waits. Only a barrier of the warp passes the order on to the others.
   const std::string one = "and.b32 %r6, %r0, 31; setp.ne.u32 %p4, %r6, 0; @%p4 bra JOIN;\n" + awaited(0) + "JOIN: ";
   CHECK(clean(prologue(64) + store + arrival + one + together + load));
   CHECK(!clean(prologue(64) + store + arrival + one + load));

@@ -10,7 +10,7 @@ namespace gatefold::cuda_emulator {
 namespace {
 
 constexpr std::size_t page =
-    4096;  // mapped ranges begin at one, so they are aligned to 256 bytes as cudaMalloc promises
+    4096;  // mapped ranges begin at a page, so they are aligned to 256 bytes as cudaMalloc promises
 
 auto position(std::vector<Allocation>& table, std::uintptr_t base) {
   return std::lower_bound(table.begin(), table.end(), base,

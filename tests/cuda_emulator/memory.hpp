@@ -13,8 +13,8 @@ namespace gatefold::cuda_emulator {
 /// The device of memory that every device may access: variables of a module, pinned memory.
 inline constexpr int any_device = -1;
 
-/// One range of addresses that kernels may access. Its cells record the accesses, to detect races. The first kernel
-/// that accesses the range makes them.
+/// One range of addresses that kernels may access. Its cells record the accesses, to detect races. The cells are made
+/// when the first kernel accesses the range.
 struct Allocation {
   std::uintptr_t base = 0;
   std::size_t size = 0;
@@ -38,8 +38,8 @@ struct Memory {
   Memory& operator=(const Memory&) = delete;
   ~Memory();
 
-  /// @returns bytes poisoned with 0xCB and aligned to 256, or nullptr if `fail_at` says so or the host has no more
-  ///         memory
+  /// @returns memory that is poisoned with 0xCB and aligned to 256 bytes, or nullptr if `fail_at` lets the allocation
+  ///         fail or the host has no more memory
   void* allocate(std::size_t bytes, int device = 0);
 
   /// Reserves address space without contents. A page uses memory only after it is touched, so that arrays with more

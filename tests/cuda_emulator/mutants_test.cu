@@ -75,7 +75,7 @@ std::string race_in(const std::string& space, const std::string& kernel) {
 
 constexpr unsigned whole_warp = 0xffffffffu;
 
-// The largest logit of each row of 32 and its expert, ties to the lower index: one warp per row.
+// Finds the expert with the largest logit in each row of 32. Ties go to the lower index. One warp computes one row.
 template <Mutation mutation>
 __global__ void top_1(const float* logits, int* picks) {
   const int lane = threadIdx.x, row = blockIdx.x;
@@ -128,7 +128,7 @@ TEST_CASE("top-k: reports a lane that leaves the loop of shuffles") {
       Top1{}, R"(^mismatch: lanes of mask 0xffffffff wait in shfl\.sync\.bfly\.b32 and here: bar\.warp\.sync)");
 }
 
-// The sum of one block's values in shared memory.
+// Computes the sum of the values of one block in shared memory.
 template <Mutation mutation>
 __global__ void block_sum(const int* x, int* sum) {
   __shared__ int shared[64];
@@ -210,7 +210,7 @@ TEST_CASE("exchange: reports half warps that wait at different barriers") {
       Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
 }
 
-// C = A B in tiles of 4 × 4; sizes may be no multiples of 4.
+// C = A B in tiles of 4 × 4. The sizes need not be multiples of 4.
 constexpr int tile = 4;
 template <Mutation mutation>
 __global__ void tiled_product(const float* a, const float* b, float* c, int m, int n, int k) {
@@ -259,7 +259,8 @@ TEST_CASE("tiled product: detects a wrong distance between rows of A") {
   expect_wrong_value<wrong_leading_dimension>(TiledProduct{});
 }
 
-// sums[i] = Σ_t x[t][(i + 1) % ring_width]: tiles come by asynchronous copies into a ring, while others are summed.
+// sums[i] = Σ_t x[t][(i + 1) % ring_width]. Asynchronous copies bring tiles into a ring, while the kernel sums earlier
+// tiles.
 constexpr int ring_width = 64;
 template <Mutation mutation>
 __global__ void ring_sum(const int* x, int* sums, int tiles) {
@@ -344,7 +345,7 @@ TEST_CASE("combine: detects plain addition if slots share a token") {
 }
 TEST_CASE("combine: detects that the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
 
-// offsets[e] = number of slots before those of expert e. Two blocks need the offsets.
+// offsets[e] = number of slots before the slots of expert e. One thread computes all offsets.
 template <Mutation mutation>
 __global__ void expert_offsets(const int* counts, int* offsets, int experts) {
   int sum = 0;

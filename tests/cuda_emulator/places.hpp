@@ -1,5 +1,5 @@
-// The places of values while a kernel is decoded: registers, immediates and special registers in the register file,
-// variables in shared and local memory, and the names of both.
+// The places of values while a kernel is decoded: registers, immediates and special registers in the register file, and
+// variables in shared and local memory. Also finds registers and variables by their names.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// A PTX program as data. It is decoded so far that its execution does not look up names.
+// A PTX program as data. Decoding resolves all names, so that the execution does not look them up.
 //
 // Registers live in rows, one row per virtual register of a warp with one cell for each of its 32 lanes: 4 bytes for
 // everything up to 32 bits, 8 bytes for 64 bits; a predicate is one word with a bit per lane. Immediates, addresses of
@@ -91,8 +91,8 @@ struct Operand {
 
 enum class Rounding : std::uint8_t { nearest, zero, down, up };
 
-/// One instruction. Operands are in the order of the PTX text, destinations first; `{..}` and `d|p` are flattened. An
-/// address is its register, with its offset in `offset`.
+/// One instruction. Operands are in the order of the PTX text, destinations first; `{..}` and `d|p` are flattened. The
+/// operand of an address is the register of the address; the offset is in `offset`.
 struct Instruction {
   /// Executes an arithmetic instruction for the lanes of a mask.
   using Execute = void (*)(char* registers, const Instruction&, std::uint32_t lanes);

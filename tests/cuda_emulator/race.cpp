@@ -29,9 +29,9 @@ bool Viewpoint::acquired_by(std::uint32_t thread, Stamp earlier) const {
 
 namespace {
 
-/// Stores `now` first. Of the two other stamps, keeps the one that is farther from `now`; if both are equally far, a
-/// weak one. A weak one that is ordered before a strong `now` also counts, because it may race with strong accesses as
-/// well.
+/// Stores `now` first. Of the two older stamps, keeps the stamp that is farther from `now`, or a weak stamp if both are
+/// equally far. A weak stamp may be kept even if it is ordered before `now`, because it may race with strong accesses
+/// of other threads.
 void remember(Stamp (&stamps)[2], const Access& access) {
   auto rank = [&](Stamp stamp) {
     const auto distance = access.view.distance(stamp, access.now.thread(), access.horizon);
@@ -45,8 +45,8 @@ void remember(Stamp (&stamps)[2], const Access& access) {
 }  // namespace
 
 Stamp Access::compare(Cell& cell) const {
-  // The same thread accesses the word again, without other accesses in between. Its races were found at its first
-  // access.
+  // If the same thread accesses the word again without other accesses in between, there is no new race: the first of
+  // these accesses has found the races.
   const Stamp& latest = write ? cell.write[0] : cell.read[0];
   constexpr std::uint64_t who_and_when = 0xffffffff000007ff;
   if (((latest.bits ^ now.bits) & who_and_when) == 0 && (!write || !cell.read[0])) return {};

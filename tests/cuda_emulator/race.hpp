@@ -12,8 +12,8 @@
 // Threads of a block may also have knowledge of each other (order.hpp). The cell may then have forgotten a third reader
 // that a writer does not know of, so not every such race is found.
 //
-// Between blocks, a release and an acquire that reads what it left make an order: st.release and ld.acquire, or a fence
-// before a strong store and one after a strong load, as in __threadfence(). See release.hpp.
+// Between blocks, a release and an acquire that reads what the release left make an order: st.release and ld.acquire,
+// or a fence before a strong store and a fence after a strong load, as in __threadfence(). See release.hpp.
 //
 // A cell covers four bytes; a word that is accessed in parts is split into one cell per byte.
 #pragma once
@@ -139,8 +139,8 @@ struct Viewpoint {
 struct Access {
   const Viewpoint& view;
   Stamp now;
-  std::uint32_t horizon;  // earlier segments are ordered before it: those before the launch; in shared memory, before
-                          // the last barrier
+  std::uint32_t horizon;  // the segment that began with the launch or, in shared memory, with the last barrier;
+                          // accesses in earlier segments are ordered before this access
   bool write;
 
   /// Returns the same access by a different lane of the warp. This access must be of the first lane.

@@ -1,5 +1,5 @@
-// Tests data races: accesses that race, accesses that do not, and that the order in which the emulator runs hides no
-// race.
+// Tests data races: accesses that race, and accesses that do not. The order in which the emulator runs threads must not
+// hide a race.
 #include "cuda_emulator/race.hpp"
 
 #include <doctest/doctest.h>
@@ -28,10 +28,11 @@ bool race_free(const std::string& body, Extent grid, Extent block) { return race
 /// Returns PTX that sets %p1 to `thread == n`.
 std::string only(u32 thread) { return "setp.eq.u32 %p1, %r0, " + std::to_string(thread) + ";\n"; }
 
+/// PTX that sets %r3 to the address of the thread's word in shared memory, and %r4 to the address of the next thread's
+/// word.
 const std::string own_word =
     ".shared .align 16 .b8 s[4096];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2;\n"
-    "add.u32 %r4, %r0, 1; rem.u32 %r4, %r4, %ntid.x; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4;\n";  // %r4: the next
-                                                                                                      // one's
+    "add.u32 %r4, %r0, 1; rem.u32 %r4, %r4, %ntid.x; shl.b32 %r4, %r4, 2; add.u32 %r4, %r1, %r4;\n";
 
 }  // namespace
 
@@ -95,7 +96,7 @@ TEST_CASE("race: an earlier reader is remembered after later readers") {
       {4}, {64}));
   // Thread 0 reads, thread 1 reads and writes.
   CHECK(!race_free("ld.global.u32 %r2, [%d0];\n" + only(1) + "@%p1 st.global.u32 [%d0], 7;", {}, {2}));
-  // Warp 1 reads; in warp 0 two lanes read, a warp barrier, and one of them writes.
+  // All threads of two warps read the word. After a barrier of its warp, thread 0 writes the word.
   CHECK(!race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;",
                    {}, {64}));
   CHECK(race_free("ld.global.u32 %r2, [%d0]; bar.warp.sync 0xffffffff;\n" + only(0) + "@%p1 st.global.u32 [%d0], 7;",
@@ -138,7 +139,7 @@ TEST_CASE("strong accesses: race only with weak accesses") {
   }
   // Once a barrier has passed, the sum may be read.
   CHECK(race_free("red.global.add.u32 [%d0], 1; bar.sync 0; ld.global.u32 %r2, [%d0];", {}, {64}));
-  // Two threads add, then the second reads. The addition of the first is not ordered with that.
+  // Two threads add, then the second thread reads. The addition of the first thread is not ordered with this read.
   CHECK(!race_free("red.global.add.u32 [%d0], 1;\n" + only(1) + "@%p1 ld.global.u32 %r2, [%d0];", {}, {2}));
 }
 
@@ -170,7 +171,7 @@ TEST_CASE("local and shared memory: different blocks do not race") {
 }
 
 TEST_CASE("race: blocks that take turns race only without order") {
-  // Block 0 waits for block 1, which has written next to it before; each word has one writer.
+  // Block 0 waits for block 1. Each block writes and reads only its own word; the two words are neighbours.
   DeviceArray<u32> out(8, 0);
   run_body(
       "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 1; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0;\n"
@@ -222,7 +223,7 @@ TEST_CASE("release and acquire: order accesses of two blocks") {
 }
 
 TEST_CASE("release and acquire: order is transitive, also through atomics") {
-  // Every block writes a word of its own, then counts itself; the last one reads all.
+  // Every block writes a word of its own and then increments a counter. The last block reads all words.
   const std::string
       write = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n",
       read =
@@ -232,7 +233,7 @@ TEST_CASE("release and acquire: order is transitive, also through atomics") {
   CHECK(race_free(write + "atom.acq_rel.gpu.global.add.u32 %r4, [%d0], 1;\n" + read, {4}, {1}));
   CHECK(!race_free(write + "atom.global.add.u32 %r4, [%d0], 1; membar.gl;\n" + read, {4}, {1}));
   CHECK(!race_free(write + "membar.gl; atom.global.add.u32 %r4, [%d0], 1;\n" + read, {4}, {1}));
-  // A chain: block 1 reads the flag of block 0 and sets the one that block 2 reads, each flag at another address.
+  // A chain: block 1 reads the flag of block 0 and sets a flag that block 2 reads. The flags have different addresses.
   const std::string chain =
       "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; setp.eq.u32 %p1, %r1, 0; @%p1 bra "
       "FIRST;\n"

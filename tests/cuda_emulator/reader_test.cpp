@@ -57,7 +57,7 @@ TEST_CASE("directives: set limits and static shared memory") {
                            empty_kernel("other"));
   const Function& k = *module->find("k");
   CHECK(k.max_threads == 32);
-  CHECK(k.shared_bytes == 56);  // 10 bytes; 16 bytes from 16; 24 bytes from 32
+  CHECK(k.shared_bytes == 56);  // three variables: 10 bytes at offset 0, 16 bytes at 16, and 24 bytes at 32
   CHECK(k.dynamic_shared == 128);
   CHECK(module->find("other")->max_threads == 1024);
   CHECK(module->find("other")->shared_bytes == 0);

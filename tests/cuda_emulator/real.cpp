@@ -14,7 +14,8 @@ namespace {
 
 using std::uint32_t;
 
-/// Computes Op::apply on numbers of type T, in the type that `computed` returns; on packed pairs, for each number.
+/// Computes Op::apply on numbers of type T, in the type that `computed` returns. Packed pairs are computed number by
+/// number.
 template <class Op, class T>
 struct Apply {
   bool flush, saturate;
@@ -184,7 +185,7 @@ std::optional<Arithmetic> select_real(Mnemonic& mnemonic, Instruction& in) {
   const Type type = in.type;
   if (!type.floating()) return std::nullopt;
   if (root == "neg" || root == "abs") {
-    // .ftz would change subnormal numbers.
+    // .ftz would also flush subnormal numbers, which is not modelled.
     in.flush = mnemonic.take("ftz");
     if (in.flush) return Arithmetic{};
     return Arithmetic{"tt", root == "neg" ? by_real<Negate>(type) : by_real<Absolute>(type)};

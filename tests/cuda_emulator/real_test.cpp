@@ -82,7 +82,8 @@ TEST_CASE("div, rcp and sqrt: round correctly in all four directions") {
         CAPTURE(a);
         CAPTURE(b);
         CAPTURE(direction);
-        // If the quotient of two floats is not a float, it is further from a float than the error of double.
+        // A quotient of two floats that is not a float itself differs from every float by more than the rounding error
+        // of double. So the quotient in double is exact enough to be rounded again.
         const double quotient = static_cast<double>(a) / static_cast<double>(b), inverse = 1 / static_cast<double>(b);
         CHECK(evaluate<float>("div." + direction + ".f32 %o, %a, %b;", a, b) == rounded<float>(quotient, direction));
         CHECK(evaluate<float>("rcp." + direction + ".f32 %o, %a;", b) == rounded<float>(inverse, direction));
@@ -111,8 +112,8 @@ TEST_CASE("fma of 16 bits: rounds once") {
   const u16 one = bf16(1), half_step = bf16(0x1p-8f), next = bf16(1 + 0x1p-7f);
   CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", one, half_step, one) == one);  // the tie goes to even
   CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", half_step, next, one) == next);
-  // 7 * 37 = 259 and 9 * 29 = 261 lie half way between numbers two apart. An addend far below what double can hold
-  // beside them decides.
+  // 7 * 37 = 259 and 9 * 29 = 261 lie half way between two bf16 numbers. An addend decides, although it is too small to
+  // change the sum in double.
   const u16 below = bf16(-0x1p-60f), above = bf16(0x1p-60f);
   CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(7), bf16(37), bf16(0))) == 260.0f);
   CHECK(from_bf16(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", bf16(7), bf16(37), below)) == 258.0f);

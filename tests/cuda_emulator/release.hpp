@@ -1,6 +1,6 @@
 // Order between blocks. A release leaves at an address what other blocks may rely on: all that the block did before its
-// last barrier, and all that the releasing thread did itself. For a thread that reads the address and acquires, all
-// this comes before.
+// last barrier, and all that the releasing thread did itself. If a thread reads the address and acquires the release,
+// all this is ordered before the later accesses of the thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Releases {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Release> list_;
 };
 
-/// A release of a different block, with the thread that acquired it and the segment in which it did.
+/// A release of a different block, the thread that acquired this release, and the segment in which the thread did so.
 struct Acquisition {
   Release release;
   std::uint32_t thread = 0, segment = 0;

@@ -38,8 +38,8 @@ std::uintptr_t next_handle();
 /// The current device of the calling thread. New objects belong to it.
 int& current_device();
 
-/// Returns the device of a stream. Each device has its own default streams; a default stream means that of the current
-/// device.
+/// Returns the device of a stream. Each device has its own default streams; the handle of a default stream means the
+/// default stream of the current device.
 int device_of(cudaStream_t stream);
 
 /// Returns cudaErrorInvalidResourceHandle for a stream of a different device, as launches do.

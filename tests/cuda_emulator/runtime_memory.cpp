@@ -41,8 +41,8 @@ enum class Side { host, device };
 
 Side side_of(const void* pointer) { return is_device(pointer, 1) ? Side::device : Side::host; }
 
-// Checks one end of a copy. CUDA refuses device memory that does not exist. If a wrong kind calls a device pointer a
-// host pointer, CUDA would use the pointer on the device, so that is a fault here.
+// Checks one end of a copy. CUDA refuses device memory that does not exist. If the kind of the copy says host, but the
+// pointer is a device pointer, CUDA would copy from or to the device; here, this is a fault.
 cudaError_t check_end(const void* pointer, std::size_t bytes, Side side, const char* end) {
   if (side == Side::device) return is_device(pointer, bytes) ? cudaSuccess : cudaErrorInvalidValue;
   if (!pointer) return cudaErrorInvalidValue;

@@ -109,7 +109,7 @@ cudaError_t create_event(cudaEvent_t* event, unsigned flags) {
   return cudaSuccess;
 }
 
-// Waits for a stream or asks whether it is done; returns an error during its capture.
+// Waits for a stream or queries whether its work is done. Returns an error during a capture.
 cudaError_t settle_stream(cudaStream_t stream) {
   return known_stream(stream) ? refused_while_capturing() : cudaErrorInvalidResourceHandle;
 }
@@ -138,8 +138,9 @@ cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// Lets a stream wait for an event. By this a stream joins a capture, or the work of a different stream is joined. The
-// recorded operations run in the order of the calls, so the wait itself needs no operation.
+// Lets a stream wait for an event. If the event was recorded in a capture, the stream joins this capture, and the work
+// of the stream that recorded the event counts as joined. The recorded operations run in the order of the calls, so the
+// wait itself needs no operation.
 cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event) {
   const Event* found = objects().events.find(event);
   if (!found || !known_stream(stream)) return cudaErrorInvalidResourceHandle;

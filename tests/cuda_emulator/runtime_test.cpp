@@ -190,7 +190,7 @@ TEST_CASE("cudaGetLastError: returns the last error of the thread once") {
   CHECK(cudaGetLastError() == cudaSuccess);
 }
 
-// The library of the toolkit has the names, even without a driver.
+// Finds a function of a library. libcudart of the toolkit has the names of errors, even if no driver is installed.
 template <class F>
 F* symbol_of(const char* library, const char* name) {
   void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);

@@ -262,7 +262,7 @@ TEST_CASE("mbarrier: a phase with wrong expected bytes faults") {
   };
   CHECK(mentions(fault(expect(256) + copy({0, 0})), "has got 256 bytes more than it expects"));
   CHECK(mentions(fault(expect(1024) + copy({0, 0})), "waits for 512 bytes"));
-  // The bytes of one of two copies: the phase ends with the first copy.
+  // The mbarrier expects the bytes of only one of two copies, so the phase ends with the first copy.
   const std::string late = fault(expect(512) + copy({0, 0}) + copy({0, 4}, 512));
   CHECK(mentions(late, "a bulk copy that no thread has waited for, at the end of its block: 512 bytes to 0x200"));
   CHECK(mentions(late, "cp.async.bulk.tensor.2d"));
@@ -311,7 +311,7 @@ TEST_CASE("invalid tensor copy: each kind has its own message") {
   CHECK(mentions(fault_with(beyond.data, copy({0, 13})), "out of bounds global load of 16 bytes"));
   CHECK(fault_with(beyond.data, expect(512) + copy({0, 12}) + wait(0)).empty());
 
-  // What is not modelled.
+  // Instructions that are not modelled, and a wrong number of coordinates.
   const std::string tail = ".mbarrier::complete_tx::bytes";
   CHECK(mentions(fault("cp.async.bulk.tensor.2d.shared::cluster.global" + tail +
                        ".multicast::cluster [%r1], [%d1, {0, 0}], [%r2], %h0;"),

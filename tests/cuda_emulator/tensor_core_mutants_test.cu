@@ -189,7 +189,7 @@ __device__ void copy_tile(Tile& tile, const Operands& of, int row, int column, i
   }
 }
 
-// 128-byte swizzle; 8 rows are 1024 bytes.
+// Returns the wgmma descriptor of a matrix with the swizzle of 128 bytes. 8 rows are 1024 bytes.
 template <Mutation mutation>
 __device__ std::uint64_t matrix(const __nv_bfloat16* numbers) {
   constexpr std::uint64_t stride = mutation == wrong_stride ? 512 : 1024;

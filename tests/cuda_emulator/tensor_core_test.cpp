@@ -76,7 +76,7 @@ TEST_CASE("tensor core: handles overflow, subnormal numbers, infinity and NaN") 
     CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == unbounded);
     CHECK(sum(capability, 0, {{0, power(100), -power(100)}}) == -unbounded);
     CHECK(sum(capability, 1, {{0, power(100), power(100)}, {1, -power(100), power(100)}}) == 0);  // 1 is cut off
-    // Down to 2^-149, and the same whether a factor, the product or the addend is subnormal.
+    // Results go down to 2^-149, whether a factor, the product or the addend is subnormal.
     CHECK(sum(capability, 0, {{0, power(-133), 1}}) == static_cast<float>(power(-133)));
     CHECK(sum(capability, 0, {{0, power(-133), power(-16)}}) == static_cast<float>(power(-149)));
     CHECK(sum(capability, 0, {{0, power(-75), power(-74)}}) == static_cast<float>(power(-149)));
@@ -111,7 +111,8 @@ TEST_CASE("tensor core: integers are exact, reals match the kept bits") {
         magnitude += std::fabs(reals[k].a * reals[k].b);
       }
       CHECK(sum(capability, 5, integers) == exact);
-      // 17 terms each lose less than 2^-24 of the largest term, twice, and the sum loses less than its last bit.
+      // There are at most two additions. In each of them, each of at most 17 terms loses less than 2^-24 of the largest
+      // term, and the sum loses less than its last bit.
       CHECK(std::fabs(sum(capability, 0.5, reals) - real) <= power(-23) * 17 * magnitude);
     }
   }

@@ -93,7 +93,8 @@ CUresult CUDAAPI encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, c
   }
   // The first stride is ignored, as the documentation says.
   if (!all<cuuint32_t>(element_strides + 1, rank - 1, 1, 1)) not_modelled("a stride of elements other than 1");
-  // The documentation does not say whether the rows of such a box are adjacent or as far apart as the swizzle is wide.
+  // The documentation does not say whether rows that are narrower than the swizzle are adjacent or begin one width of
+  // the swizzle apart.
   if (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE && row < width) {
     not_modelled("a box of " + std::to_string(row) + " bytes in a row with a swizzle of " + std::to_string(width));
   }

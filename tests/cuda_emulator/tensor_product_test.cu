@@ -25,7 +25,7 @@ struct __align__(1024) Stages {
   std::uint64_t full[stages], empty[stages];
 };
 
-/// A tile with the swizzle of 128 bytes, whose groups of 8 lines are 1024 bytes apart.
+/// Returns the wgmma descriptor of a tile with a swizzle of 128 bytes. Groups of 8 lines are 1024 bytes apart.
 __device__ std::uint64_t descriptor(const void* tile_in_shared) {
   const std::uint64_t address = __cvta_generic_to_shared(tile_in_shared);
   return (address & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;

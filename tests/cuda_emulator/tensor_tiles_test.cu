@@ -161,7 +161,8 @@ TEST_CASE("mutants: every seeded mistake is detected") {
   const auto right = expected(bits);
   const Array<std::uint16_t> tensor(bits);
   options().longest_block = 1 << 20;
-  // The producer returns to a stage before a consumer has waited for its copies, or has emptied it.
+  // The producer reuses a stage before a consumer has waited for the copies into the stage, or before a consumer has
+  // emptied it.
   const std::string early = "more arrivals at an mbarrier than it expects";
   const std::string no_wait = outcome<Mistake::no_wait>(tensor, right);
   CHECK(no_wait.starts_with(early));

@@ -18,7 +18,7 @@ using u32 = std::uint32_t;
 
 namespace {
 
-/// Thread t copies 16 bytes to row t of s. The numbers of the matrices come from the second pointer.
+/// PTX in which thread t copies 16 bytes to row t of s. The numbers of the matrices are at the second pointer, %d1.
 const std::string fill =
     ".shared .align 16 .b8 s[512];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 4; add.u32 %r1, %r1, %r2;\n"
     "cvt.u64.u32 %d3, %r2; add.s64 %d4, %d1, %d3; add.s64 %d5, %d0, %d3;\n"
@@ -46,8 +46,8 @@ struct Matrix {
   double& at(int row, int column) { return numbers[static_cast<std::size_t>(row * columns + column)]; }
 };
 
-/// Computes D = A B + C by mma.m16n8k<depth>. Element i of a thread's fragment of A or B is half i % 2 of register i /
-/// 2; of C or D, it is register i. Its row and column follow from formulas of the PTX ISA.
+/// Computes D = A B + C by mma.m16n8k<depth>. Element i of a thread's fragment is half i % 2 of register i / 2 for A
+/// and B, and register i for C and D. The row and column of an element follow from formulas of the PTX ISA.
 struct Mma {
   int depth;
 
@@ -163,7 +163,7 @@ TEST_CASE("ldmatrix: checks bounds, alignment and races per row") {
   const std::string one = "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r1+384];";
   CHECK(fault(fill + warp_barrier + one) == "");
 
-  // Lane r reads the row that lane r + 1 has written.
+  // Lane r reads the row that lane r XOR 1 has written.
   const std::string next = "xor.b32 %r2, %r2, 16; mov.u32 %r8, s; add.u32 %r8, %r8, %r2;\n" + load + "[%r8];";
   const DeviceArray<u32> in(128, 0);
   DeviceArray<u32> out(128, 0);
@@ -216,7 +216,7 @@ TEST_CASE("mma: reals match the bits that the device keeps") {
           expected += a.at(row, k) * b.at(k, column);
           magnitude += std::fabs(a.at(row, k) * b.at(k, column));
         }
-        // An instruction that adds 16 products keeps about 23 bits below their sum.
+        // The error of an instruction that adds 16 products is at most about 2^-23 of the sum of their magnitudes.
         CHECK(std::fabs(d.at(row, column) - expected) <= std::ldexp(magnitude, -23));
       }
     }

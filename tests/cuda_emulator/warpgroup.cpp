@@ -1,5 +1,5 @@
-// wgmma. When the first warp waits for a product, shared memory is read and D is computed. A GPU could do so as late as
-// that. The product is then finished for all four warps.
+// wgmma. Shared memory is read and D is computed when the first warp waits for the product, because a GPU may do this
+// as late as then. The product is then finished for all four warps.
 #include "cuda_emulator/warpgroup.hpp"
 
 #include <algorithm>
@@ -123,8 +123,8 @@ void Warp::check_order(const Product& product) {
   });
 }
 
-/// Executes wgmma.wait_group n, which waits for all groups except the latest n. @returns the number after their last
-/// product
+/// Reads the operand n of wgmma.wait_group, which waits for all groups except the latest n.
+/// @returns the number after the last product of the awaited groups
 std::uint64_t Warp::awaited_products(const Instruction& in) const {
   const std::uint64_t may_miss = read(in[0], 0);
   return committed_.size() > may_miss ? committed_[committed_.size() - 1 - may_miss] : 0;
@@ -169,7 +169,8 @@ bool Block::release_warpgroups() {
   return released;
 }
 
-/// Finishes a product for all warps of the warpgroup. Runs in the first warp that waits.
+/// Finishes a product for all warps of the warpgroup. The first warp that waits calls this function on warp 0 of the
+/// warpgroup.
 void Warp::finish_product(std::uint64_t number) {
   Warpgroup& group = warpgroup();
   Product& product = group[number];
@@ -211,7 +212,7 @@ void Warp::finish_product(std::uint64_t number) {
     std::vector<std::uint32_t>& d = product.d[warp];
     for (std::size_t strip = 0; strip < in.elements; ++strip) {
       for (std::size_t row = 0; row < rows / Warpgroup::warps; ++row) {
-        // Of the four registers of a strip, two belong to this row, in four lanes.
+        // A strip of 8 columns takes four registers. Two of them, in four lanes, hold this row.
         const auto element = [&](std::size_t column) -> std::uint32_t& {
           return d[(4 * strip + row / 8 * 2 + column % 2) * warp_size + row % 8 * 4 + column / 2];
         };

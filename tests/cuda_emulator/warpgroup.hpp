@@ -23,7 +23,7 @@ struct Promise {
   static bool is(std::uint32_t bits) { return (bits & mark_bits) == mark; }
   static std::size_t element(std::uint32_t bits) { return bits % elements; }
 
-  /// Returns how many products before `number` the promised one was issued.
+  /// Returns how many products earlier than product `number` the promised product was issued.
   static std::uint64_t age(std::uint32_t bits, std::uint64_t number) {
     return (number - (bits & ~mark_bits) / elements) % numbers;
   }
@@ -49,8 +49,8 @@ struct Warpgroup {
   Product& operator[](std::uint64_t number) { return products[number - first]; }
   std::uint64_t end() const { return first + products.size(); }
 
-  /// Returns the value of a promise in a register of a warp, seen from the issue of product `number`. Returns `bits` if
-  /// they are not a promise or its product is not finished.
+  /// Returns the value that the promise `bits` in a register of a warp stands for. The age of the promise is counted
+  /// from the later product `number`. Returns `bits` if they are not a promise or its product is not finished.
   std::uint32_t kept(std::uint32_t bits, std::uint64_t number, std::uint32_t warp) const {
     const std::uint64_t age = Promise::age(bits, number);
     if (!Promise::is(bits) || age == 0 || age > number - first) return bits;

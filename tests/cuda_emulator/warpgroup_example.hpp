@@ -1,5 +1,5 @@
-// For the tests of wgmma: the places of the numbers of a matrix, from the tables of CUTLASS
-// (cute/atom/mma_traits_sm90_gmma.hpp), which have shapes and strides of each layout.
+// For the tests of wgmma: where the numbers of a matrix are in shared memory. The shapes and strides of each layout are
+// from the tables of CUTLASS (cute/atom/mma_traits_sm90_gmma.hpp).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Mode {
   }
 };
 
-/// Applies Swizzle<bits, 4, 3>: combines the bits from 4 on with the bits 3 places above by XOR.
+/// Applies Swizzle<bits, 4, 3>: XORs the `bits` bits from bit 4 on with the bits 3 places higher.
 inline std::uint32_t swizzled(std::uint32_t address, int bits) {
   const std::uint32_t mask = ((1u << bits) - 1) << 7;
   return address ^ ((address & mask) >> 3);

@@ -32,7 +32,8 @@ struct Shapes {
   int negate_a = 1, negate_b = 1;
 };
 
-/// Computes D = A B + D with 64 x columns numbers by one warpgroup. The threads copy the image of shared memory.
+/// Computes D = A B + D with 64 x columns numbers by one warpgroup. The threads first copy `image`, the contents of
+/// shared memory, from global memory.
 struct Example : Shapes {
   std::vector<double> a, b, c;
   u32 b_start, bytes;
@@ -108,8 +109,8 @@ struct Example : Shapes {
     return text;
   }
 
-  /// Returns D as in the figure of the PTX ISA: register i of thread t is in row 16 (t / 32) + t % 32 / 4 + 8 (i / 2 %
-  /// 2) and column 8 (i / 4) + 2 (t % 4) + i % 2.
+  /// Runs a body and returns D in row-major order. As in the figure of the PTX ISA, register i of thread t is in row 16
+  /// (t / 32) + t % 32 / 4 + 8 (i / 2 % 2) and column 8 (i / 4) + 2 (t % 4) + i % 2.
   std::vector<float> run(const std::string& body, u32 threads = 128) {
     std::vector<char> second(bytes + static_cast<std::size_t>(4 * 64 * columns));
     std::memcpy(second.data(), image.data(), bytes);
@@ -149,7 +150,7 @@ const std::string visible = "fence.proxy.async.shared::cta; bar.sync 0;\n", fenc
                   commit = "wgmma.commit_group.sync.aligned;\n", await = "wgmma.wait_group.sync.aligned 0;\n";
 
 struct Hopper {
-  Hopper() { options().compute_capability = 90; }  // main sets it back behind every case
+  Hopper() { options().compute_capability = 90; }  // main.cpp resets it before every test case
 };
 
 /// The report for a body, and whether its values are right.
@@ -238,7 +239,7 @@ TEST_CASE("wgmma: two warpgroups multiply the same matrices") {
       example.copy() + visible + example.load() + fence + example.multiply() + commit + await +
       "setp.ge.u32 %p4, %r0, 128; @%p4 sub.u32 %r0, %r0, 128;\n@%p4 bra STORE; bra END;\nSTORE: " + example.store() +
       "END:";
-  // Threads from 128 on would copy the same bytes again, which would be a race. They begin after the image.
+  // Threads from 128 on would copy the same bytes again, which would be a race, so they skip the copy.
   std::string text = body;
   text.replace(text.find("COPY:"), 0, "setp.ge.u32 %p4, %r0, 128; @%p4 bra COPIED;\n");
   text.replace(text.find(visible), 0, "COPIED: ");
@@ -258,12 +259,12 @@ TEST_CASE("wgmma: D is undefined until a wait for its group") {
   CHECK(nan(example.run(start + example.multiply() + await + example.store())[5]));  // the product is in no group
   CHECK(nan(example.run(start + example.multiply() + commit + example.multiply() + commit +
                         "wgmma.wait_group.sync.aligned 1;\n" + example.store())[5]));
-  // D of the first of two groups. Each group has separate registers.
+  // After the wait, D of the first of two groups is defined. Each group has separate registers.
   const std::string two = example.multiply() + commit + example.multiply(100) + commit;
   const std::string one = "wgmma.wait_group.sync.aligned 1;\n";
   CHECK(example.right(example.run(start + two + one + example.store())));
   CHECK(nan(example.run(start + two + one + example.store(100))[5]));
-  // A loop that waits for the product before the latest one, with one accumulator.
+  // Three products add to one accumulator, and each wait leaves the latest product unfinished, as in a pipelined loop.
   const std::string again = example.multiply() + commit + one;
   const auto sum = example.run(start + again + fence + again + fence + again + await + example.store());
   CHECK(sum[0] == 3 * example.expected(0, 0) - 2 * example.c_at(0, 0));
@@ -292,7 +293,8 @@ TEST_CASE("wgmma: may read shared memory until the wait") {
   const Outcome early = outcome(example, start + overwrite + await + example.store());
   CHECK(mentions(early.report, "data race: shared load of 16 bytes at 0x0"));
   CHECK(!early.right);
-  // The first wait of a warp counts. After it, the waiting threads know that all reads are done.
+  // Shared memory is read when the first warp waits. After its own wait, a thread of another warp knows that all reads
+  // are done.
   const std::string other_warp = "setp.eq.u32 %p1, %r0, 96; @%p1 st.shared.u32 [s], %r8;\n";
   CHECK(outcome(example, start + await + "mov.u32 %r8, 0;\n" + other_warp + example.store()).report == "");
 }
@@ -304,7 +306,7 @@ TEST_CASE("wgmma: ordinary stores need fence.proxy.async and a barrier") {
   const std::string end = example.load() + fence + example.multiply() + commit + await + example.store();
   auto report = [&](const std::string& between) { return outcome(example, example.copy() + between + end).report; };
   CHECK(report(proxy + barrier) == "");
-  CHECK(report(barrier + proxy) == "");  // a fence of the reading thread, which knows of the writes
+  CHECK(report(barrier + proxy) == "");  // the reading threads execute the fence after the barrier
   CHECK(mentions(report(barrier), "no fence.proxy.async: shared load of 16 bytes at 0x"));
   CHECK(mentions(report("fence.proxy.async.global;\n" + barrier), "no fence.proxy.async"));
   CHECK(mentions(report(proxy), "data race: shared load of 16 bytes at 0x"));
@@ -315,7 +317,7 @@ TEST_CASE("wgmma: ordinary stores need fence.proxy.async and a barrier") {
   CHECK(mentions(report(late + barrier), "no fence.proxy.async"));
   CHECK(mentions(report(late + barrier), "thread (127,0,0): st.shared.u32"));
   CHECK(report(late + proxy + barrier) == "");
-  // The order can come from a barrier of only the four warps, from an mbarrier, or from a barrier of the warp.
+  // The order can come from a barrier of only the four warps, or from barriers of the warps and an mbarrier.
   CHECK(report(proxy + "bar.sync 3, 128;\n") == "");
   CHECK(mentions(report("bar.sync 3, 128;\n"), "no fence.proxy.async"));
   const std::string init =

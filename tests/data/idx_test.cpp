@@ -118,7 +118,7 @@ TEST_CASE("read_idx: reads extents of 0 unless another extent is huge") {
   CHECK(none.rows == 28);
   CHECK(none.pixels.empty());
   CHECK(read_idx_images(temp.write(idx_file({3, 0, 28}, {}))).pixels.empty());
-  // Extents so large that no code may allocate by one of them or loop over it.
+  // Extents so large that no code may allocate memory of such a size or loop over it.
   for (const std::vector<std::uint32_t>& huge : std::vector<std::vector<std::uint32_t>>{
            {0xffffffff, 0xffffffff, 0}, {0, 0xffffffff, 0xffffffff}, {0xffffffff, 0, 1}, {0, 1 << 11, 1 << 10}}) {
     for (const auto& path : {temp.write(idx_file(huge, {})), temp.write_gz(idx_file(huge, {}))})
@@ -193,7 +193,7 @@ TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
     bad[bit / 8] = static_cast<std::uint8_t>(bad[bit / 8] ^ (1u << (bit % 8)));
     try {
       const Bytes pixels = read_idx_images(temp.write(bad)).pixels;
-      // Bits of the gzip header without a meaning (time, system) may change.
+      // A flipped bit is harmless only if it has no meaning, for example in the time or system of the gzip header.
       CHECK(pixels == Bytes(plain.begin() + 16, plain.end()));
     } catch (const FileError&) {
       ++rejected;
@@ -209,7 +209,8 @@ TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
 
 TEST_CASE("read_idx: extents beyond 1 MiB plus 100 file sizes throw") {
   Files temp;
-  // 16 MiB of zeros in 16 KiB, which the header states rightly or wrongly.
+  // Both files hold 16 MiB of zeros in less than 20 kB. The header of the first states this size, the header of the
+  // second a smaller one.
   const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");
   REQUIRE(std::filesystem::file_size(honest) < 20'000);
   check_message(message_of([&] { read_idx_images(honest); }), honest, "offset 16: extents: expected at most ");

@@ -19,7 +19,7 @@ std::string read(const TextFile& file) {
   TextReader reader(file.path);
   std::string text;
   for (Character c = reader.next(); !c.bytes.empty(); c = reader.next()) text += c.bytes;
-  CHECK(reader.next().bytes.empty());  // the end stays the end
+  CHECK(reader.next().bytes.empty());  // a read after the end returns nothing again
   return text;
 }
 std::vector<std::string> lines(const TextFile& file) {
@@ -130,7 +130,7 @@ using gatefold::support::message_of;
 
 namespace {
 
-/// Returns one letter for each line: t, v or T.
+/// Returns one letter for each line: t for training, v for validation, T for test.
 std::string parts(const Split& split, Index lines) {
   std::string all;
   for (Index line = 0; line < lines; ++line) all += "tvT"[static_cast<int>(split.part(line, lines))];

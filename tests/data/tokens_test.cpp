@@ -15,7 +15,7 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-/// Reads tokens from a file, and checks that a string in two parts gives the same.
+/// Reads tokens from a file, and checks that a Tokenizer gives the same tokens if it gets the text in two parts.
 Tokens tokens(std::string_view text, Unit unit) {
   Tokens read;
   for_each_token(TextFile(text).path, unit, [&](std::string_view token) { read.emplace_back(token); });

@@ -7,8 +7,8 @@
 
 namespace gatefold::rows {
 
-/// Checks a composition on CpuBf16: its values against those in double that are rounded where floats are, and its bits,
-/// also with frozen parameters. cover.sh makes the compositions from the rows.
+/// Checks a composition on CpuBf16. Compares its values with a run in double that rounds the same values, and its bits
+/// between runs, also with frozen parameters. cover.sh makes the compositions from the rows.
 template <class C>
 void check_bfloat16(const C& c) {
   with_rounded<test::RoundedDouble>(c, [](const auto& rounded) {

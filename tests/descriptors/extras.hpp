@@ -11,7 +11,7 @@
 namespace gatefold::rows {
 
 struct ExtraOptions {
-  Index length = 0;  // of a sequence; 0: all items are one
+  Index length = 0;  // of a sequence; 0: all items are one sequence
   bool noise = false, padding = false, auxiliary = true;
 };
 

@@ -14,7 +14,7 @@
 /// Checks that initial values of different parts come from different seeds.
 namespace gatefold::rows {
 
-/// Returns |correlation| of the first values of both.
+/// Returns |correlation| of the values of a and b, up to the length of the shorter list.
 inline double correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const std::size_t n = std::min(a.size(), b.size());
   double of_a = 0, of_b = 0, aa = 0, bb = 0, ab = 0;

@@ -38,7 +38,7 @@ GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has 
                    .hooks = "begin validate infer Saved.mixtures")
 
 // The layers of recommenders. The items of these tests are no ids, so the fields here are numeric columns. In a Chain,
-// carries whose gradient is zero have other names, and a gate cannot get an attention trace.
+// carries have other names than in `zero` of the rules' rows, and a gate cannot get an attention trace.
 GATEFOLD_LAYER_ROW(fields, (Chain{Fields{.numeric = s.item()}, in_stream(rule, branch)}),
                    .cannot_meet = "time_varying scheduled_restart attention_posterior: see above",
                    .hooks = "begin validate infer Saved.mixtures")
@@ -51,7 +51,7 @@ GATEFOLD_LAYER_ROW(multi_gate,
                        "attention_posterior: see above, and needs a SparsePlan",
                    .hooks = "begin validate infer Saved.mixtures")
 
-// Recompute equals every layer to the bit, which layer/recompute_test.cpp tests.
+// Recompute gives the same bits as the layer inside it, which layer/recompute_test.cpp tests.
 GATEFOLD_LAYER_ROW(recompute, (Stack{Recompute{in_stream(rule, branch)}, 2}),
                    .hooks = "begin validate infer at Saved.mixtures", .once = true)
 

@@ -17,9 +17,9 @@
 /// Checks of compositions in which any two policies meet. cover.sh makes the compositions from the rows.
 namespace gatefold::rows {
 
-/// Checks that a policy and its nested types have the optional members that its row lists. A misspelt member shows in
-/// this way. Nested types themselves need no check, because gradients show them; a layer's Carry and Extra belong to
-/// its parts.
+/// Checks that a policy and its nested types have the optional members that its row lists. This finds misspelt members.
+/// Nested types themselves are not checked, because the checks of gradients need them. Members of a layer's Params,
+/// Carry, Extra and ExtraGrad are not checked either, because these types belong to the layer's parts.
 template <class Policy>
 void check_hooks(const Facts& facts, const std::string& of_parts = "") {
   std::string found;
@@ -40,8 +40,8 @@ void check_hooks_of_all(const C& c) {
   check_hooks<std::remove_cvref_t<decltype(c.make(tiny))>>(c.layer.facts, "Params Carry Extra ExtraGrad");
 }
 
-/// Returns whether no sentence of a report names a wrong gradient, only points that say nothing: the routing changes
-/// there, or does not reach something that has a gradient.
+/// Returns true if no sentence of a report says that a gradient is wrong. Each sentence then only says that a point
+/// shows nothing, because the routing changes there or because a gradient is zero.
 inline bool says_nothing(const check::GradientReport& report) {
   return std::all_of(report.sentences.begin(), report.sentences.end(), [](const std::string& sentence) {
     return sentence.find("because the routing changes") != std::string::npos ||
@@ -50,8 +50,8 @@ inline bool says_nothing(const check::GradientReport& report) {
   });
 }
 
-/// Checks gradients of the layer's input, parameters and carry in double. If a point says nothing about one of them,
-/// another seed gives another point. Every new row changes the seeds of all compositions.
+/// Checks gradients of the layer's input, parameters and carry in double. If a point shows nothing about one of them,
+/// the check tries another seed, up to three in all. A new row can change the seeds of all compositions.
 template <class C>
 void check_gradients(const C& c) {
   constexpr Index items = 8;
@@ -62,7 +62,8 @@ void check_gradients(const C& c) {
   check::GradientReport report;
   for (int seeds = 0; seeds < 3; ++seeds) {
     const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed) + seeds)};
-    // The seeds are chosen so that no choice is near its border; few values are skipped all the same.
+    // The seeds are chosen so that no routing decision is close to changing. Still, up to a tenth of the values may be
+    // skipped.
     report = check::gradients(
         ctx, layer,
         {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
@@ -72,7 +73,8 @@ void check_gradients(const C& c) {
   CHECK_MESSAGE(report, report.str());
 }
 
-/// Checks the bits with any number of threads, in `infer` and `forward`, and in any batch unless items of a batch meet.
+/// Checks that results have the same bits with any number of threads, in `infer` and `forward`, and in any batch,
+/// unless the items of a batch depend on each other.
 template <class T, class B = Cpu, class C>
 void check_bits(const C& c) {
   using namespace bitwise;
@@ -84,8 +86,8 @@ void check_bits(const C& c) {
     in_any_batch<T, B>(layer, {.length = odd.sequence}, odd.sequence, {0, 2}, 9 * odd.sequence);
 }
 
-/// Checks the same for larger sizes: work of many items is divided among threads, and an expert's rows fill more than
-/// one block.
+/// Checks the optional members, and the bits also for larger sizes. The work of many items is divided among threads,
+/// and an expert's rows fill more than one block.
 template <class T, class C>
 void check_bits_of_many_in(const C& c) {
   using namespace bitwise;

@@ -10,8 +10,8 @@
 /// Compares a composition on the device with the naive backend. cover.sh makes the compositions from the rows.
 namespace gatefold::rows {
 
-/// Returns two layers in a residual stream, so that the carry between them matters; a layer without a stream stays
-/// alone.
+/// Returns two layers one after the other if the layer is a Residual, so that the carry between them matters. Otherwise
+/// returns the layer.
 template <class LayerT>
 auto deep(const LayerT& layer) {
   return layer;
@@ -36,8 +36,8 @@ void check_parity(const C& c) {
                                                 .rounding = c.most(&Facts::moved) > 0 ? 1e-13 : 0}});
 }
 
-/// Checks experts that multiply bfloat16: their values against those in double that are rounded where floats are, and
-/// the same bits in `infer` and in a second run.
+/// Checks experts that multiply bfloat16. Compares their values with a run in double that rounds the same values, and
+/// requires the same bits in `infer` and in a second run.
 template <class C>
 void check_bfloat16(const C& c) {
   with_rounded<test::RoundedSlots>(c, [](const auto& rounded) {

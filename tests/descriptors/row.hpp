@@ -9,7 +9,7 @@ namespace gatefold::rows {
 /// How large the parts of a composition are. An item is `tokens` tokens of `width` values; most policies take it whole.
 struct Size {
   Index width = 2, tokens = 2, hidden = 3, heads = 1, experts = 3, slots = 2;
-  Index sequence = 4;  // items that may meet; 0: all
+  Index sequence = 4;  // items that may depend on each other; 0: all
 
   constexpr Index item() const { return width * tokens; }
 };
@@ -26,10 +26,10 @@ struct Facts {
   const char* zero = "";   // gradients that are zero by design, by the end of their name: "carry.p"
   const char* hooks = "";  // optional members that it and its nested types name (check/hooks.hpp): "begin Extra.at"
   Meets meets = Meets::itself;
-  bool once = false;      // an option of another row: in one composition with some rows of each family, not with all
+  bool once = false;      // true for a variant of another row; it meets only some rows of each family
   double moved = 0;       // how far the gradient check moves parameters if those of all experts begin alike
-  Index seed = 1;         // of the gradient check if 1 meets a border of the routing, or differences are too coarse
-  double of_doubles = 1;  // times the tolerance of doubles on a device if the policy computes them from floats
+  Index seed = 1;         // of the gradient check; not 1 if the routing changes near it, or differences are too coarse
+  double of_doubles = 1;  // factor of the device's tolerance of doubles if the policy computes them from floats
 };
 
 /// Takes the place of a family that a composition does without.

@@ -62,8 +62,8 @@ void check_saved(const C& c) {
   CHECK(backward());
   const std::vector<double> right = after;
 
-  // A `saved` that is accepted gives the right gradients, unless the difference changed no recorded extent (`seen` is
-  // false).
+  // If backward accepts a `saved`, the gradients must be right. The exception is a difference that changed no recorded
+  // extent (`seen` is false).
   const auto check = [&](auto& saved, bool refused, bool seen = true) {
     std::swap(run.saved, saved);
     const bool taken = backward();
@@ -93,8 +93,8 @@ void check_saved(const C& c) {
     auto other = forward_of(c.make(size), size, items, of_size);
     check_refused(other.saved, false);
   }
-  // Here only the values differ: a Recompute saves nothing of its layer, and no recorded extent is the width of the
-  // cosines.
+  // In two cases no recorded extent differs, only values: a Recompute saves nothing of its layer, and no recorded
+  // extent is the width of the cosines.
   constexpr bool seen = !std::is_same_v<std::remove_cvref_t<decltype(c.layer)>, RowOf_recompute>;
   constexpr bool cosine = std::is_same_v<std::remove_cvref_t<decltype(c.scores)>, RowOf_cosine_scores>;
   Size all[] = {odd, odd, odd, odd};

@@ -14,11 +14,11 @@
 #include "gatefold/gatefold.hpp"
 #include "support/larger.hpp"
 
-/// Compares a composition whose batch and experts are on several shards with one that has all of them.
+/// Compares a composition whose batch and experts are on several shards with the same composition in one process.
 namespace gatefold::rows {
 
-/// Checks that y, carry and dx have the bits of one process, and that experts' gradients have them up to the order of
-/// sums. The shards' parts of all other gradients must add up to those of one process.
+/// Checks that y, carry and dx have the same bits as in one process. The joined gradients of the shards' experts, and
+/// the sums of all other gradients over the shards, must equal those of one process up to rounding.
 template <class C>
 void check_shards(const C& c) {
   const auto mixture = Mixture{c.gate(odd), c.expert.make(odd)};
@@ -69,7 +69,7 @@ void check_shards(const C& c) {
         const std::string& name = expected.of_all[i].name;
         const std::vector<double>& of_one = expected.of_all[i].values;
         if (!name.starts_with("grads")) continue;
-        // Experts' gradients are pieces, one after the other; the others add up.
+        // Each shard has the gradients of its own experts, which are joined. All other gradients are added up.
         std::vector<double> sum;
         if (name.find("expert.") != std::string::npos) {
           sum = joined(&bitwise::Outcome::of_all, i, backwards);

@@ -16,7 +16,7 @@
 #include "gatefold/update/momentum.hpp"
 #include "gatefold/update/plain.hpp"
 
-// The tests in compile_fail/ check the sentences.
+// The tests in compile_fail/ check the error messages.
 using namespace gatefold;
 namespace policy = gatefold::detail_::policy;
 

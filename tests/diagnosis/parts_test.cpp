@@ -25,7 +25,7 @@
 #include "gatefold/layer/with_shared.hpp"
 #include "gatefold/update/plain.hpp"
 
-// The tests in compile_fail/ check the sentences, and the results for parts that do not fit.
+// The tests in compile_fail/ check the error messages, and the results for parts that do not fit.
 using namespace gatefold;
 
 namespace {

@@ -23,7 +23,7 @@ struct Pack {
 constexpr Index words = 9, width = 3;
 
 float value(Index shard, Index i) { return static_cast<float>((shard + 1) * 100 + i); }
-/// Returns the rows that a shard touches. The last shard touches none; two shards touch row 4.
+/// Returns the rows that a shard touches. The last of several shards touches none; all others touch row 4.
 std::vector<Index> touched(Index shard, Index shards) {
   if (shard + 1 == shards && shards > 1) return {};
   return {4, (shard * 3) % words};

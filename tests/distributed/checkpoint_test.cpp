@@ -346,8 +346,8 @@ TEST_CASE("checkpoint: shards read only their experts and exchange no tensors") 
                     dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
     dist::save_checkpoint(shard, folder.file(), trainer);
     dist::load_checkpoint(shard, folder.file(), trainer);
-    // An expert has 16·500·2 parameters and twice as many moments. Only names and sizes, which the shards compare, may
-    // cross.
+    // An expert has 16·500·2 parameters and twice as many moments. The shards may exchange only names and sizes, which
+    // they compare.
     CHECK(shard.traffic().given < 16 * 1024);
   });
   CHECK(support::read_bytes(folder.file()).size() > 8 * 16000 * 3 * sizeof(float));

@@ -441,7 +441,8 @@ static_assert(!given<NormalizedGd> && !given<Clipped<Clipped<Sgd>>> && !given<Cl
 static_assert(!given<InGroups<Clipped<Sgd>, Sgd>> && !given<InGroups<Sgd, Scheduled<Clipped<Sgd>>>>);
 static_assert(!given<Clipped<InGroups<Sgd, InGroups<Sgd, NormalizedGd>>>>);
 static_assert(!given<dist::Zero<InGroups<Clipped<Sgd>, Sgd>, Shard>>);
-// These find the norm of all shards themselves. They do not work inside Zero, which shows them only some rows.
+// These rules compute the norm over all shards themselves. They do not work inside Zero, which passes only some rows to
+// them.
 using Synced = dist::SyncNorm<NormalizedGd, Shard>;
 static_assert(given<Synced> && given<InGroups<Synced, Sgd>> && given<Clipped<Scheduled<Synced>>>);
 static_assert(!given<InGroups<Synced, NormalizedGd>>);

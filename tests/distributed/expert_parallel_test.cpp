@@ -232,7 +232,7 @@ TEST_CASE("ExpertParallel: random experts draw the same numbers as one process")
     using MixtureT = std::remove_cvref_t<decltype(mixture)>;
     Cpu::Context one(1);
     const auto params = init_params<double, Cpu>(mixture, one, Seed{1});
-    // All items are equal, so they differ only by what was dropped.
+    // All items are equal, so their results differ only by the values that were dropped.
     const Tensor<double, 2, Cpu> x = constant_tensor<double>(one, 1, items, dim),
                                  du = constant_tensor<double>(one, 1, items, dim);
     Tensor<double, 2, Cpu> u(items, dim), dx = constant_tensor<double>(one, 0, items, dim);

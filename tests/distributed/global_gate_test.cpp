@@ -66,7 +66,7 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index se
       if (!same(saved.plan.offsets, expected.offsets) || !same(saved.plan.expert, expected.expert) ||
           !same(saved.plan.weight, expected.weight) || !same(saved.gate.auxiliary, kept.auxiliary))
         ++wrong;
-      // The own picks of a shard are those of its items, in their order.
+      // A shard's own picks are the picks of its items, in the order of the whole plan.
       std::size_t next = 0;
       for (Index p = 0; p < expected.item.size(); ++p) {
         if (expected.item(p) < mine.first || expected.item(p) >= mine.first + mine.count) continue;
@@ -157,7 +157,7 @@ TEST_CASE("GlobalGate: gates of whole sequences need a length on shards") {
   refused(soft, "extra.length");
   on(2, soft, {.length = 3});
   refused(ComposedSoftMoe{{.model_dim = 4, .count = 3}}, "extra.selection.length");
-  // In these gates items of all shards interact: their one sequence is the batch.
+  // These gates treat the whole batch as one sequence, so items of all shards interact.
   on(2, ComposedGate<Scores, Independent, ExpertChoice>{.scores = {.model_dim = 4, .experts = 3}}, {});
   on(2, ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = {.model_dim = 4, .experts = 3}}, {});
 }

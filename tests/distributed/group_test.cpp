@@ -107,7 +107,7 @@ TEST_CASE("Group: a shard that arrives early counts more waiting time") {
 }
 
 TEST_CASE("Group: work during the exchange does not count as waiting") {
-  /// A world that counts begun and finished halves of exchanges.
+  /// A world that counts how often begin and finish have returned.
   struct Watched {
     Processes::World world;
     std::atomic<int> halves = 0;

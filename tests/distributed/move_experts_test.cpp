@@ -37,7 +37,7 @@ auto trainer_on(auto& shard, Cpu::Context& ctx, const auto& optimizer) {
   return Trainer{ctx, model_of(shard), dist::LossOfShards{MeanSquaredError{}, &shard},
                  dist::DataParallel{optimizer, &shard}, Seed{3}};
 }
-/// Steps on items that are much alike, so that most of them go to the same experts.
+/// Runs a training step on similar items, so that most of them go to the same experts.
 double step(auto& shard, auto& trainer) {
   auto& ctx = trainer.context();
   const auto number = static_cast<std::uint64_t>(trainer.state.step);
@@ -49,7 +49,8 @@ double step(auto& shard, auto& trainer) {
   return trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
 }
 
-/// Returns the placement of the experts of each layer at a step: irregular, a layer on one shard, or even, in turn.
+/// Returns the placement of each layer's experts at a step. In turn, the placements are irregular, have all experts of
+/// a layer on one shard, or are even.
 std::vector<Placement> places(Index shards, Index step) {
   std::vector<Placement> all(layers);
   for (Index i = 0; i < layers; ++i)
@@ -113,7 +114,7 @@ TEST_CASE("move_experts: losses, parameters and checkpoints do not change") {
     }
   };
   check([](auto&) { return optim::Clipped{optim::AdamW{.lr = 0.02, .decay = 0.1}, 0.1}; });
-  // States by rows and by groups; some of their tensors are empty.
+  // The state is divided by rows (Zero) and by groups (InGroups); some of its tensors are empty.
   check([](auto& shard) {
     return optim::Clipped{
         dist::Zero{InGroups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::Sgd{.lr = 0.1, .momentum = 0.9}},
@@ -219,7 +220,7 @@ TEST_CASE("move_experts: a failure midway moves no experts") {
                   step(shard, trainer);
                   const auto placed = dist::placements(trainer);
                   const auto before = bytes();
-                  // Moments move last. Those of one shard have rows of another width.
+                  // Moments move last. On shard 1, the rows of one moment get another width.
                   if (shard.index() == 1)
                     std::get<1>(trainer.state.v.layers[1].branch.branch.expert.part.kinds).weight.resize(2, dim, 1);
                   try {

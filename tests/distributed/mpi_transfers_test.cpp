@@ -65,7 +65,8 @@ TEST_CASE("Transfers: wrong sizes throw on the receiver, even in pieces") {
     std::size_t sent, expected;
     const char* says;
   };
-  // Messages travel in pieces of 100,000 bytes. The last piece shows the end, also if the others have the right size.
+  // Messages travel in pieces of 100,000 bytes. The last piece is shorter, possibly empty, so the receiver sees a wrong
+  // total size even if the first pieces have the right size.
   for (const Case& c :
        {Case{4, 8, "sent 4 bytes, but 8 bytes"}, Case{8, 4, "sent more bytes, but 4 bytes"},
         Case{0, 1, "sent 0 bytes, but 1 bytes"}, Case{90000, 8, "sent more bytes, but 8 bytes"},

@@ -22,7 +22,7 @@ using support::Processes;
 // NCCL's own communicator is tested in tests/backend/cuda/nccl_test.cu.
 namespace {
 
-/// What the ranks share.
+/// Data that the ranks share.
 struct Board {
   std::mutex mutex{};
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages{};
@@ -30,7 +30,7 @@ struct Board {
   int silent = -1;  // a rank whose messages never arrive
   bool has_no_id = false;
 };
-Board* board = nullptr;  // that of the test case
+Board* board = nullptr;  // the board of the test case
 
 /// A communicator that keeps its messages on the board.
 class OnBoard {

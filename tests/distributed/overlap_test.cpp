@@ -1,4 +1,4 @@
-// What shards compute while items and adjoints travel between them.
+// Tests what shards compute while they exchange items and adjoints.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr Index dim = 6, items = 41;
 const SoftmaxTopK gate{.scores = {.experts = 5}, .selection = {.k = 2}};
 const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 9};
 
-/// An expert that notes at each call how many exchanges of its shard are done. It may throw then.
+/// An expert that records at each call how many exchanges its shard has finished. It can throw at one of the calls.
 template <class ShardT>
 struct Noting {
   Mlp<Gelu> expert;
@@ -64,8 +64,8 @@ bool same(const auto& part, const float* all) {
   return part.size() == 0 || std::memcmp(part.data(), all, static_cast<std::size_t>(part.size()) * 4) == 0;
 }
 
-/// Returns how many values differ from one process with the whole batch, and how many calls of the shared expert are
-/// outside an exchange.
+/// Returns the number of errors: results that differ from those of one process with the whole batch, and calls of the
+/// shared expert outside an exchange.
 template <class MixtureT>
 int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchange) {
   const WithShared whole{mixture, mlp, 0.5};
@@ -100,7 +100,8 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchan
     auto g = zeros_like(ctx, of_part);
     backward(branch, ctx, of_part, rows(x), kept, rows(du), dv, g);
     done.push_back(shard.traffic().exchanges);
-    // The last exchanges of a forward pass bring the items and return the results, in one exchange for each chunk.
+    // A forward pass ends with one exchange for each chunk that brings items, and one for each chunk that returns
+    // results. The shared expert must run during the first of these exchanges.
     wrong += noted.size() != 3;
     for (std::size_t i = 0; i < 2 && noted.size() == 3; ++i) wrong += noted[i] != done[i + 1] - 2 * exchange.chunks;
     if (noted.size() == 3) wrong += !(done[2] <= noted[2] && noted[2] < done[3] - 1);
@@ -113,7 +114,7 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchan
       if (shard.index() == 0) wrong += !same(found, expected.data());
     };
     for_each_tensor(compare_bits, grads_of_all.branch.expert, grads.branch.expert);
-    // Each shard has its own sum of the shared expert's gradient; here they are added.
+    // Each shard has its own part of the shared expert's gradient. The parts are added here.
     std::size_t tensor = 0;
     std::vector<std::vector<double>> sums;
     const auto add_up = [&](const Name&, const auto& t) {
@@ -138,7 +139,7 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchan
 
 TEST_CASE("overlap: computing experts during the exchange changes no bits") {
   const Mixture one_kind{gate, mlp};
-  // With two kinds of experts the adjoints of slots cross, too.
+  // With two kinds of experts, the adjoints of slots are exchanged, too.
   const Mixture mixed{gate, Experts<Mlp<Gelu>, Linear>{.kinds = {mlp, Linear{.model_dim = dim}}, .counts = {3, 2}}};
   for (const Index shards : {1, 2, 3})
     for (const Index chunks : {1, 2, 3})
@@ -154,7 +155,7 @@ TEST_CASE("overlap: computing experts during the exchange changes no bits") {
 TEST_CASE("overlap: a failing expert stops all shards, forward and backward") {
   for (const bool shared : {true, false})
     for (const Index call : {0, 1, 2, 3}) {
-      if (shared && call > 1) continue;  // one forward and one backward call, otherwise one for each of two chunks
+      if (shared && call > 1) continue;  // a shared expert has 2 calls, other experts 4 (two chunks)
       CAPTURE(shared);
       CAPTURE(call);
       dist::Alone world;

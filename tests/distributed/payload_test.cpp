@@ -1,4 +1,4 @@
-// Rows that cross between shards in bfloat16 (dist::ExchangeOptions).
+// Tests rows that shards exchange in bfloat16 (dist::ExchangeOptions).
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -96,9 +96,9 @@ TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   constexpr std::uint64_t in = PayloadCase::dim, out = PayloadCase::out;
   for (std::size_t i = 0; i < 3; ++i) {
     CAPTURE(i);
-    // x and du cross as rows, z and dslots as slots.
+    // x and du are sent once for each item and other shard, z and dslots once for each slot.
     CHECK(floats[i] - halves[i] == 2 * (rows[i] * (in + out) + slots_to[i] * (out + in)));
-    // dz crosses as slots, in the place of du.
+    // dz is sent instead of du, once for each slot.
     CHECK(floats_of_slots[i] - halves_of_slots[i] ==
           2 * (rows[i] * in + slots_from[i] * out + slots_to[i] * (out + in)));
   }
@@ -110,7 +110,7 @@ TEST_CASE("payload: on CpuBf16 the bfloat16 exchange rounds only the results") {
   for (Index i = 0; i < plain.size(); ++i)
     wrong += static_cast<double>(rounded.data()[i]) != test::to_bfloat16(static_cast<double>(plain.data()[i]));
   CHECK(wrong == 0);
-  // With Cpu, products of rounded items differ too.
+  // With Cpu, items are rounded before the products, so results differ by more than their own rounding.
   const auto of_floats = results<Cpu>({}), of_rounded = results<Cpu>({.bfloat16 = true});
   for (Index i = 0; i < plain.size(); ++i)
     wrong += static_cast<double>(of_rounded.data()[i]) != test::to_bfloat16(static_cast<double>(of_floats.data()[i]));

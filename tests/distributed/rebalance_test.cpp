@@ -81,7 +81,7 @@ TEST_CASE("rebalance (1): experts move to even loads; imbalance is reported") {
       CHECK(found.moved == moved);
       CHECK(loads.slots.empty());
     }
-    // With a planner of the program, experts move once and stay then.
+    // With a planner that the program supplies, experts move in the first call and stay in the second.
     for (const Index moves : {1, 0}) {
       step(shard, trainer, 7);
       loads.add(shard, trainer);
@@ -193,7 +193,7 @@ TEST_CASE("LongestFirst: keeps experts if the gain is small") {
   const Placement now{{1, 1, 0, 0}};
   CHECK(LongestFirst{}.place({5, 5, 5, 5}, 2, now) == now);                 // even already
   CHECK(LongestFirst{}.place({0, 0, 0, 0}, 2, now) == now);                 // no loads are known
-  CHECK(LongestFirst{.gain = 0.1}.place({54, 50, 50, 46}, 2, now) == now);  // 104 to 100 of 200: 4 %
+  CHECK(LongestFirst{.gain = 0.1}.place({54, 50, 50, 46}, 2, now) == now);  // busiest shard: 104 to 100, a gain of 4 %
   CHECK(LongestFirst{.gain = 0.03}.place({54, 50, 50, 46}, 2, now) != now);
   // The parts {0, 1} and {2, 3} are even. The first part takes shard 1, where both of its experts are, so one expert
   // moves.

@@ -62,8 +62,8 @@ struct Served {
 /// Where items go: anywhere, all of them to expert 1, none to expert 3.
 enum class Routing { any, hot, cold };
 
-/// Returns how many elements of y (infer and forward) differ from those without copies, plus the slots that are on
-/// another shard than naive loops say.
+/// Returns the number of errors: outputs y (infer and forward) and loads that differ from those without copies, and
+/// experts whose number of slots on a shard differs from the formula below.
 template <class B>
 int differences(Index shards, int threads, Index items, Routing routing, Index k, unsigned seed,
                 const dist::ExchangeOptions& exchange = {}) {
@@ -115,7 +115,7 @@ int differences(Index shards, int threads, Index items, Routing routing, Index k
       wrong += output(false) != expected;
       wrong += output(true) != expected;
       wrong += loads_of() != loads;
-      // Copy i of c has slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of an expert's n.
+      // If an expert has n slots and c copies, copy i computes slots [⌊i n/c⌋, ⌊(i+1) n/c⌋).
       for (std::size_t l = 0; l < layers; ++l) {
         const Placement& p = placements[l];
         std::size_t here = 0;
@@ -361,8 +361,8 @@ TEST_CASE("replicate: invalid arguments throw on all shards, change no experts")
 using dist::HottestFirst;
 
 TEST_CASE("HottestFirst (1): copies hot experts, then places the longest first") {
-  // Six places: one copy of the load 12, which is then on both shards, and one of the load 4. The shards' loads grow to
-  // 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, that is 9 | 8.
+  // There are six places for four experts. The two spare places get copies of the experts with loads 12 and 4, so that
+  // both shards have these experts. The shards' loads grow to 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, that is 9 | 8.
   const Placement found = HottestFirst{.extra = 1}.place({12, 4, 1, 0}, 2, {{0, 0, 1, 1}});
   CHECK(found.shards_of(0) == Numbers{0, 1});
   CHECK(found.shards_of(1) == Numbers{0, 1});

@@ -37,7 +37,8 @@ TEST_CASE("carry_rows: shards send rows to the requested places") {
     const Index me = shard.index();
     Tensor<float, 2, Cpu> from(3, 2);
     for (Index r = 0; r < 3; ++r) from(r, 0) = static_cast<float>(10 * me + r), from(r, 1) = -from(r, 0);
-    // Each shard sends row 2 to shard 0 and row 0 to shard 1, and writes what it gets to rows 1 and 0.
+    // Each shard sends row 2 to shard 0 and row 0 to shard 1. It writes the row from shard 0 to row 1, and the row from
+    // shard 1 to row 0.
     Tensor<Index, 1, Cpu> gives(2), takes(2);
     gives(0) = 2, gives(1) = 0, takes(0) = 1, takes(1) = 0;
     const std::vector<dist::Range> each{{0, 1}, {1, 1}};

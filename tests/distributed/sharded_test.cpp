@@ -12,7 +12,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Compares every tensor of the whole with the parts of all shards one after the other.
+/// Checks that the parts of all shards, joined in order, equal every tensor of the whole.
 template <class E>
 void check_parts(const E& expert, Index experts, Index shards) {
   Cpu::Context ctx(1);

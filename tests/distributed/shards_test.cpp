@@ -19,7 +19,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Exchanges a byte with each shard and runs `work` meanwhile.
+/// Exchanges a byte with each shard and runs `work` during the exchange.
 template <class Work>
 void exchange_beside(auto& shard, const Work& work) {
   std::vector<std::byte> give(static_cast<std::size_t>(shard.count())), take(give.size());
@@ -31,7 +31,7 @@ void exchange_beside(auto& shard, const Work& work) {
   }
   shard.exchange(dist::HostMemory{}, out, in, work);
 }
-/// What shard i sends shard j in round r: length(i, j, r) values, each a function of i, j, r and its index.
+/// In round r, shard i sends length(i, j, r) values to shard j: value(i, j, r, k) for each index k.
 Index length(Index i, Index j, Index r) { return (7 * i + 3 * j + 5 * r) % 11; }
 std::int64_t value(Index i, Index j, Index r, Index k) { return ((i * 100 + j) * 100 + r) * 100 + k; }
 
@@ -173,7 +173,8 @@ TEST_CASE("run: rethrows the first exception after all shards have ended") {
     shard.exchange(out, in);
   });
   CHECK(unequal.find("sends shard 1 8 bytes, but that shard expects 16") != std::string::npos);
-  // An exception during an exchange: the other shards wait for it, still compute, or have not arrived.
+  // Shard 1 throws during an exchange while the other shards wait for it (0), still compute (1) or have not arrived
+  // (2).
   for (const int others : {0, 1, 2}) {
     CAPTURE(others);
     std::string sentence;
@@ -206,7 +207,7 @@ TEST_CASE("run: rethrows the first exception after all shards have ended") {
 
 #ifdef __GLIBC__
 TEST_CASE("run: throws if a shard's thread cannot start") {
-  // Threads that start from here on get a stack larger than any machine has.
+  // Requests for new threads a stack that is larger than the memory of any machine, so that they cannot start.
   struct HugeStacks {
     pthread_attr_t before, huge;
     HugeStacks() {

@@ -56,7 +56,7 @@ TEST_CASE("SlotExchange: rows arrive by expert and shard, slots return") {
             offsets.push_back(static_cast<Index>(row.size()));
           }
           const Index own = static_cast<Index>(row.size());
-          // Like a plan with dropped picks, the slots have more room than is used.
+          // As in a plan with dropped picks, there are more slots than used slots.
           row.resize(row.size() + 2, -1);
           Tensor<double, 2, Cpu> x(rows, width), of_slots(own + 2, width), back(own + 2, width);
           for (Index r = 0; r < rows; ++r)
@@ -71,7 +71,7 @@ TEST_CASE("SlotExchange: rows arrive by expert and shard, slots return") {
           constexpr double unwritten = -7;
           auto arrived = constant_tensor<double>(ctx, unwritten, slots.rows(), width),
                slots_here = constant_tensor<double>(ctx, unwritten, here.slots, width);
-          // When the chunks of some experts have arrived, the rows that these experts read are there.
+          // When a chunk has arrived, all rows that its experts read must be there.
           Index chunk_end = 0;
           for (Index c = 0; c < chunks; ++c) {
             slots.bring_rows(shard, ctx, x, arrived, false, c);

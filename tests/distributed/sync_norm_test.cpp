@@ -55,7 +55,8 @@ Found pass(const L& model, Cpu::Context& ctx, const V& x, const V& dy) {
   for_each_tensor([&](const Name&, const auto& g) { found.grads.push_back(values(g)); }, p.grads);
   return found;
 }
-/// Joins the results of the shards: items and experts' gradients one after the other, sums of the other gradients.
+/// Runs a model on shards and joins the results. Items and experts' gradients are joined in order, and all other
+/// gradients are added up.
 Found pass_on_shards(Index shards, int threads, const Tensor<double, 2, Cpu>& x, const Tensor<double, 2, Cpu>& dy,
                      const update::SharpnessAware& rule = of_batch) {
   std::vector<Found> parts(static_cast<std::size_t>(shards));
@@ -211,7 +212,7 @@ namespace {
 constexpr Index five = 5;  // experts
 const Mlp<Gelu> expert{.model_dim = dim, .hidden_dim = 3};
 
-/// Two layers of experts, and a tensor with a row for each expert that all shards hold.
+/// Two layers of experts, and a tensor with a row for each expert. All shards hold the whole tensor.
 template <class ExpertsP>
 struct Bank {
   ExpertsP first, second;
@@ -232,7 +233,7 @@ Whole random_bank(Cpu::Context& ctx, std::uint64_t seed) {
   for_each_tensor(fill, bank);
   return bank;
 }
-/// The two layers have different placements.
+/// Returns the part of a shard. The two layers have different placements.
 OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
   Placement other{{}};
   for (Index e = 0; e < five; ++e) other.shard_of.push_back(e * e % shards);

@@ -30,8 +30,8 @@ auto model_of(auto& shard) {
 }
 const InGroups groups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::AdamW{.lr = 0.01}};
 
-/// Trains in two parts, the second of which loads a file, and returns the last file. `held` gets how many state values
-/// each shard holds.
+/// Trains in two halves and returns the bytes of the last checkpoint. The second half begins from the checkpoint of the
+/// first. `held` gets the number of state values that each shard holds.
 template <class MakeOptimizer>
 std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::filesystem::path& folder,
                     std::vector<Index>* held = nullptr, bool moves = false, const NotTrained& except = {}) {

@@ -38,7 +38,7 @@ Real formula(ClampedPlusOne, Real v) { return std::clamp(v, Real(-7), Real(7)) +
 
 TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // Relative to |v|, because 1 + erf and 1 + tanh cancel near their zeros far left.
+  // The tolerance is relative to |v|, because 1 + erf and 1 + tanh cancel for very negative v.
   for (int i = -1200; i <= 1200; ++i) {
     const double v = i / 100.0;
     const double expected = static_cast<double>(formula(Act{}, v)), scale = std::max(std::abs(v), std::abs(expected));
@@ -50,7 +50,8 @@ TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act,
 
 TEST_CASE_TEMPLATE("activations: derivatives equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // Slope of the formula in long double from five points: errors of order h⁴, and of 1e-19 / h from rounding.
+  // Computes the slope of the formula in long double with a five-point stencil. The error of the stencil is of order
+  // h⁴, and rounding adds 1e-19 / h.
   const Real h = 1e-3L;
   for (int i = -1199; i <= 1200; i += 2) {
     const double v = i / 100.0;
@@ -116,8 +117,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, Gelu
 
 TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their elements", Act, Identity, Relu, Gelu, GeluTanh,
                    Silu, Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // A rounding error of the gate near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is
-  // 0.
+  // If the gate is near 1, the slope of GeluTanh multiplies its rounding error by about 35: v (0.21 v² + 1.6) at the v
+  // from which on 1 - gate is 0.
   constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {
     using T = decltype(zero);

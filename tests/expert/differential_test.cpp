@@ -1,5 +1,5 @@
-// Experts on random routings: every kind of call and every gradient, compared with plain loops in double and between
-// numbers of threads.
+// Compares experts on random routings with plain loops in double, and between numbers of threads: every kind of call
+// and every gradient.
 
 #include <doctest/doctest.h>
 

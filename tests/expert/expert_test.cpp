@@ -109,15 +109,16 @@ struct Noting : cpu::Primitives<Noting, AsTheyAre> {
   }
 };
 
-/// Shapes that use every way to compute a gradient: few and many terms, few rows, narrow and wide, more than one block
-/// of each.
+/// Together, these shapes use every way to compute a gradient: few and many terms, few rows, narrow and wide matrices,
+/// and more than one block in each dimension.
 struct Shape {
   Index rows, columns, slots;
 };
 constexpr Shape shapes[] = {{3, 5, 2},    {40, 33, 7},    {5, 70, 300},   {70, 3, 100},
                             {48, 64, 90}, {130, 96, 600}, {300, 300, 40}, {20, 272, 270}};
 
-/// Checks sums that are -0 when they are added to nothing, because fma(tiny, -tiny, 0) underflows to -0.
+/// Checks that storing a gradient gives the same bits as adding it to zeros, also if fma(tiny, -tiny, 0) underflows to
+/// -0.
 template <class T, class B>
 void check_underflow(double scale) {
   for (const int threads : {1, 2})

@@ -22,7 +22,7 @@ namespace {
 
 using Mixed = Experts<Linear, Mlp<Relu>>;
 
-/// Returns experts of two kinds. (3, 0) has three of the first kind, the number that Bank's promises use.
+/// Returns experts of two kinds. mixed(3, 0) has three experts of the first kind, as many as broken_promises uses.
 Mixed mixed(Index first, Index second) {
   return {.kinds = {Linear{.model_dim = 4}, Mlp<Relu>{.model_dim = 4, .hidden_dim = 3}}, .counts = {first, second}};
 }

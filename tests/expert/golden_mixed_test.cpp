@@ -1,4 +1,4 @@
-// Experts of several kinds, and one for every item, compared with PyTorch: tests/golden/expert_cases.py.
+// Experts of several kinds, and an expert that all items share, compared with PyTorch: tests/golden/expert_cases.py.
 
 #include <doctest/doctest.h>
 

@@ -166,8 +166,8 @@ TEST_CASE("HiddenDropout: gradients with noise equal finite differences") {
   fill(ctx, p.x.view(), 1);
   p.extra = noise;
   p.forward();
-  // All hidden values are equal. So the first layer's output shows how many it kept, which its own random numbers
-  // decide.
+  // All hidden values are equal, so the first layer's output shows how many of them it kept. The first layer's own
+  // random numbers decide this.
   const Noise first = noise.at(0);
   for (Index n = 0; n < 7; ++n) {
     Index kept = 0;

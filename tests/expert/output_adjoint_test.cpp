@@ -136,7 +136,7 @@ TEST_CASE_TEMPLATE("weighted_backward: threads and batches change no bit", T, fl
       if (threads == 1) first = b.outcome();
       CHECK(same_bits(b.outcome(), first));
     }
-    // Runs each expert alone with one of its slots.
+    // Runs a bank in which each expert has only one of its slots in `all`.
     Cpu::Context ctx(2);
     WeightedBank<T, Expert> all(ctx, expert, {70, 0, 9, 1, 300}, 50), one(ctx, expert, {1, 1, 1, 1, 1}, 50);
     copy_pack(ctx, all.params, one.params);

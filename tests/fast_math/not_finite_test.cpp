@@ -61,7 +61,7 @@ TEST_CASE("fast math: a non-finite loss or gradient skips the step") {
   };
   check(optim::AdamW{});
   check(optim::Clipped{optim::Sgd{.momentum = 0.9}, 1.0});
-  // A gradient alone.
+  // all_finite detects a single NaN or infinity in the parameters.
   Trainer trainer{ctx, Residual{update::Plain{}, mixture}, MeanSquaredError{}, optim::AdamW{}, Seed{1}};
   CHECK(all_finite(ctx, trainer.params));
   trainer.params.branch.expert.up(1, 2, 3) = strange(0x7fc00000u);

@@ -28,7 +28,7 @@ using B = Cpu;
 
 namespace {
 
-/// Levels stand for ranks: NaN is -3, −∞ -2, ∞ 100, and other levels are themselves.
+/// Levels stand for ranks: -3 is NaN, -2 is −∞, 100 is ∞, and any other level is the rank itself.
 constexpr int kNaN = -3, kLowest = -2, kHighest = 100;
 template <class T>
 T of_level(int level) {
@@ -44,7 +44,7 @@ T of_level(int level) {
   return value;
 }
 
-/// Returns the levels of items and experts: mostly numbers, or mostly NaN and infinities.
+/// Returns the levels of items and experts. Every fourth item has only NaN and infinities, the others mostly numbers.
 std::vector<int> levels(Index items, Index experts, std::uint64_t seed) {
   std::vector<int> all;
   for (Index i = 0; i < items * experts; ++i) {

@@ -1,5 +1,5 @@
 // All fuzz targets as one program, so that code that two targets share is compiled once. The program runs the target
-// whose name its file has.
+// that has the same name as the executable file.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // Uses any bytes as the metadata of a checkpoint (JSON). The counters of a run are read or refused. If they are
-// refused, nothing is written to the run. If they are read, saving writes the same text.
+// refused, nothing is written to the run. If they are read, saving and reading them again gives the same values.
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,7 @@
-// Reads the config.json of a golden decoder in which options are replaced, or any bytes as config.json. It is read or
-// refused with one line. If it is read, the decoder is made or refused: its parameters without memory, its names and
-// the size of its KV cache. The memory that is held depends on the number of layers, but on no other number.
+// Reads the config.json of a golden decoder in which options are replaced, or any bytes as config.json. The file is
+// read, or refused with a message of one line. If it is read, the number of parameters of the decoder, the names of its
+// tensors and the size of its KV cache are computed or refused, without memory for parameters. The memory that is held
+// depends on the number of layers, but on no other number.
 #include <algorithm>
 #include <array>
 #include <cmath>

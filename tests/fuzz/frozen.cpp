@@ -1,6 +1,6 @@
-// Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, saving
-// the parameters gives a file that is read again, with the same bytes and the same results, also a file that is mapped.
-// The reader holds at most a few times the size of the file.
+// Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, the
+// parameters are saved in both forms, mappable or not. The saved file gives the same results. Saving again gives the
+// same bytes if the form is that of the input. The reader holds at most a few times the size of the file.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -14,7 +14,7 @@
 /// Shared code of the fuzz targets: a file with the input, a property that must hold, and the peak of the held memory.
 namespace fuzz {
 
-/// The targets, each in a source file with its name. Each is the LLVMFuzzerTestOneInput of its target.
+/// The targets, each in a source file with the same name. all.cpp calls them from LLVMFuzzerTestOneInput.
 int blocks(const std::uint8_t* bytes, std::size_t size);
 int checkpoint(const std::uint8_t* bytes, std::size_t size);
 int config(const std::uint8_t* bytes, std::size_t size);

@@ -1,6 +1,6 @@
 // Uses any bytes as the index of a safetensors file in several parts, which are in the same folder. If the index is
-// accepted, the tensors are those of the parts that it names, and so is the metadata. If it is refused, nothing has
-// changed. The reader holds at most a few times the size of the index.
+// accepted, the tensors are those of the parts that it names, and the metadata is that of the index. If it is refused,
+// nothing has changed. The reader holds at most a few times the size of the index.
 #include <algorithm>
 #include <cstdint>
 #include <fstream>

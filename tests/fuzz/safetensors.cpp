@@ -1,6 +1,6 @@
 // Reads any bytes as a safetensors file, as metadata and into a small pack. read_metadata accepts each file that load
-// accepts, and saving the tensors again gives the same bits. A file that is accepted is refused with a byte more or
-// less. The reader holds at most a few times the size of the file.
+// accepts, and saving the tensors again gives the same bits. A file that is accepted would be refused if it were one
+// byte longer or shorter. The reader holds at most a few times the size of the file.
 #include <algorithm>
 #include <cstdint>
 #include <string>

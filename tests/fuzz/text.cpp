@@ -1,6 +1,6 @@
-// Reads any bytes as a text. Its characters and lines equal the file, or it is refused. The reader holds only a block
-// and a line. The word-swap attack keeps the number of words. Also reads the bytes as a list of strings; writing and
-// reading the list again gives the same list.
+// Reads any bytes as a text. Either its characters and lines equal those of the file, or it is refused. The reader
+// holds only a block and a line. The word-swap attack keeps the number of words. Also reads the bytes as a list of
+// strings; writing and reading the list again gives the same list.
 #include <algorithm>
 #include <cstdint>
 #include <string>

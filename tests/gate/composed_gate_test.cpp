@@ -62,7 +62,7 @@ struct NumberedTopK {
   }
 };
 
-/// Independent, whose ranks lack the last item.
+/// A mixing like Independent, but its ranks lack the last item.
 struct RanksOneFewer {
   Independent mixing{};
   template <class T, class B>
@@ -404,7 +404,7 @@ TEST_CASE("ComposedGate: mixing and selection get the sizes of the scores") {
   Saved<Gate, double, Cpu> saved;
   gate.forward(ctx, params, x, plan, saved, {});
   CHECK(plan.items() == 5);
-  // The mixing checks its inputs itself, too.
+  // The gate checks the mask, too.
   const std::vector<double> mask{1, 0};
   Extra<Gate, double, Cpu> extra;
   extra.valid = mask;

@@ -54,7 +54,7 @@ TEST_CASE("published: the settings equal those of the papers") {
   CHECK_FALSE(v.scores.bias);
   CHECK_FALSE(v.selection.selection.renormalise);
   CHECK_FALSE(v.selection.selection.learned);
-  // 400 tokens, K = 2, E = 8: 105 rounded up to a multiple of 4; everything in evaluation
+  // With 400 tokens, K = 2 and E = 8, the room is 105, rounded up to a multiple of 4. In evaluation it is 400.
   CHECK(v.selection.room(400, 2, 8) == 108);
   CHECK(published::vmoe({.experts = 8, .k = 2, .factor = 4.0}).selection.room(400, 2, 8) == 400);
   CHECK(v.selection.group == 0);

@@ -12,7 +12,8 @@ using namespace gatefold::io;
 
 namespace {
 
-/// Returns the code below `sign` whose value is nearest to `value`; of two equally near ones, the even code.
+/// Returns the code whose value is nearest to `value`; of two equally near codes, the even one. Codes from `sign` on
+/// are negative.
 int nearest(double value, int sign, float (*value_of)(std::uint8_t)) {
   int best = 0;
   for (int code = 0; code < sign; ++code) {
@@ -129,7 +130,8 @@ TEST_CASE("encode_fp8: decoded values encode to the same bytes") {
   std::vector<std::byte> bytes(matrices * rows * columns);
   std::uint32_t random = 1;
   for (std::byte& byte : bytes) byte = static_cast<std::byte>((random = random * 1664525 + 1013904223) >> 24);
-  // Scales of all magnitudes, with which products overflow or become subnormal; 0, a negative one and NaN.
+  // Scales of all magnitudes, so that some products overflow or become subnormal. One scale is 0, one is negative, and
+  // one is NaN.
   const std::vector<float> scale{1, 3e-4f, 1.17e-38f, 1e-42f, 3e38f, 0, -2, NAN, 5e-39f, 7, 1e20f, 0.1f};
   std::vector<float> values(bytes.size()), scale_now = scale;
   block_scales::decode_fp8(bytes.data(), scale.data(), 0, matrices * rows, rows, columns, values.data());

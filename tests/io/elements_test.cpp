@@ -127,7 +127,7 @@ using gatefold::Float16;
 
 namespace {
 
-/// IEEE 754-2008, 3.4: sign, 5 bits of exponent (bias 15), 10 bits of mantissa.
+/// Returns the value of 16 bits by IEEE 754-2008, 3.4: sign, 5 bits of exponent (bias 15), 10 bits of mantissa.
 double value(std::uint32_t bits) {
   const double sign = bits & 0x8000 ? -1 : 1;
   const int exponent = int(bits >> 10 & 31), mantissa = int(bits & 0x3ff);

@@ -66,7 +66,7 @@ TEST_CASE("Layout: parts fill up; larger tensors have their own part") {
   CHECK(parts(1) == Names{{"c"}, {"b"}, {"a"}, {"d"}});
   CHECK(layout_of({}, {}, {.max_file_bytes = 1}).files.size() == 1);
   const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
-  for (const auto& file : layout.files) {  // room for its content id, no metadata of the whole
+  for (const auto& file : layout.files) {  // each part has room for its content id, but not the metadata of the whole
     const std::string room = R"({"__metadata__":{"format":"pt","gatefold.content":"0000000000000000"},)";
     CHECK(file.header.find(room) == 8);
     CHECK(file.content == 8 + room.find('0'));

@@ -94,7 +94,7 @@ TEST_CASE("Opened: missing, truncated or incomplete parts throw with their name"
   CHECK(parts.said().find("truncated: tensor \"b\"") != std::string::npos);
   std::filesystem::remove(parts.in("m-2.safetensors"));
   CHECK(parts.said() == parts.in("m-2.safetensors") + ": cannot open: No such file or directory");
-  // A tensor that exists but is not wanted.
+  // The file has a tensor that the pack does not have.
   parts.temp.write(file("{" + tensor("b", 2) + "," + tensor("c", 0) + "}", 8), "m-2.safetensors");
   CHECK(parts.said().find("tensor \"c\": unexpected") != std::string::npos);
 }

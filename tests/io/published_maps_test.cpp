@@ -23,7 +23,7 @@ namespace {
 
 const std::filesystem::path blocks = std::filesystem::path(GATEFOLD_TEST_DIR) / "io" / "blocks";
 
-/// Returns the largest difference from the stored output, relative to its largest element.
+/// Returns the largest difference from the stored output, relative to the largest element of this output.
 template <class T, class Block>
 double difference(const Block& block, const std::filesystem::path& file, const io::TensorMap& map) {
   Cpu::Context ctx(2);

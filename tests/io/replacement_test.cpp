@@ -168,7 +168,7 @@ TEST_CASE("Replacement: removes only temporary files of killed writers") {
 
   Replacement living(temp.path / "file");
   living.write("living", 6);
-  CHECK(temp.entries() == 3);  // the leftover is gone, that of the living process is there
+  CHECK(temp.entries() == 3);  // the file of the killed writer is gone, that of the living one is there
   replace(temp.file(), "other");
   CHECK(temp.entries() == 4);
   living.commit();
@@ -199,8 +199,8 @@ TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
   replace(temp.file(), after);
   gatefold::support::on_system_call = nullptr;
   REQUIRE(log.size() >= 5);
-  // What the disk may hold after a power loss: what was synced of each file, any part of later writes, and names up to
-  // any later rename.
+  // After a power loss, the disk holds what was synced of each file, and possibly a part of later writes. Of the
+  // renames since the last sync of the folder, the first few are done, possibly none or all.
   int old_ones = 0, new_ones = 0;
   std::mt19937 random(1);
   for (std::size_t cut = 0; cut <= log.size(); ++cut)
@@ -235,7 +235,7 @@ TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
 
 namespace {
 
-/// Kills a process that saves version after version, at random moments. Then reads the file and saves again.
+/// Kills, at random moments, a process that saves version after version. Then reads the file and saves again.
 void check_kills(int kills) {
   const TempDirectory temp;
   replace(temp.file(), version(0));
@@ -253,7 +253,7 @@ void check_kills(int kills) {
     replace(temp.file(), version(0));
     REQUIRE(temp.entries() == 1);
   }
-  CHECK(between > 0);  // some were killed between two versions
+  CHECK(between > 0);  // some were killed during a save
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST_CASE("read_header: missing or malformed tensor fields throw") {
   CHECK(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1]}})") == "offset 8: tensor \"a\": no data_offsets");
-  const auto inside = [](std::size_t depth) {  // of a value without a meaning
+  const auto inside = [](std::size_t depth) {  // of a field that the format does not have
     return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') +
            std::string(depth, ']') + "}}";
   };

@@ -211,7 +211,8 @@ TEST_CASE("save, load: a tensor longer than one copy block round-trips") {
   CHECK(bits(a) == bits(b));
 }
 
-// Preset test runs this file too, because it links with --icf=all; even then types of elements must stay apart.
+// Preset `test` runs this file too, because it links with --icf=all. Types of elements must stay different even if the
+// linker merges equal functions.
 TEST_CASE("save, load: the file has the expected bytes") {
   TempDirectory temp;
   Cpu::Context ctx;

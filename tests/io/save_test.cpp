@@ -65,7 +65,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The number of system calls until one kills the process instead; −1: none does.
+/// The number of system calls before the one that kills the process; −1: no call kills it.
 int until_kill = -1;
 void count_call(const support::SystemCall&) {
   if (until_kill >= 0 && until_kill-- == 0) ::kill(::getpid(), SIGKILL);
@@ -118,7 +118,7 @@ TEST_CASE("save: parts are safetensors files, listed in an index") {
   CHECK(index["weight_map"]["a"] != index["weight_map"]["c"]);
   CHECK(index["metadata"]["total_size"] == 36);
   CHECK(index["__metadata__"]["value"] == std::to_string(1.f));
-  // Reads the index by its format, without the library.
+  // Reads a part by its format, without the library.
   const std::string name = index["weight_map"]["b"];
   const std::string& part = found.at(name);
   const auto length = static_cast<std::size_t>(static_cast<unsigned char>(part[0])) +
@@ -281,7 +281,7 @@ TEST_CASE("Save: several writers produce the files of one writer") {
           files::Save(temp.file(), layout, "300 " + temp.write("short", "x").string() + std::string(1, '\0'));
         }) == sentence);
   CHECK_THROWS_AS(files::Save(temp.file(), layout, ""), ArgumentError);
-  // The file exists, but cannot be opened for another reason.
+  // The file exists, but the process has too many open files to open it.
   const files::Save one(temp.file(), layout);
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);

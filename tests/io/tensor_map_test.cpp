@@ -121,7 +121,7 @@ TEST_CASE("fill: tensors larger than a block get the saved values") {
     for (const auto layout : {MapEntry::as_it_is, MapEntry::transposed}) {
       CAPTURE(interleaved);
       CAPTURE(layout);
-      // A matrix of 300 x 500 floats has 600 kB, so a block has one; 600 x 500 exceeds a block.
+      // A matrix of 300 x 500 floats has 600 kB, so a block holds one matrix; 600 x 500 exceeds a block.
       for (const Index depth : {300, 600}) {
         Pair pair, read;
         for (Bank<float>* bank : {&pair.a, &pair.b, &read.a, &read.b}) {
@@ -222,8 +222,9 @@ struct Gated {
   GATEFOLD_PACK(gate, up, down, gate_bias, up_bias)
 };
 
-/// A file of numbered elements holds gate_up(e, h, d), up behind gate, h < 2·H, down(e, h, d) and bias(e, h). Written
-/// back it is the file again, tensor for tensor.
+/// Checks a pack that is read from a file of numbered elements. The elements must be gate_up(e, h, d), down(e, h, d)
+/// and bias(e, h), where h is the output of gate if h < H, and H plus the output of up otherwise. Writing the pack
+/// gives the tensors of the file again.
 void check_fused(const std::string& text, const io::TensorMap& names, auto gate_up, auto down, auto bias) {
   const TempDirectory temp;
   Cpu::Context ctx(1);

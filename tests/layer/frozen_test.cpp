@@ -142,8 +142,9 @@ TEST_CASE("freeze: a single branch gives the bits of plain parameters") {
 }
 
 TEST_CASE("freeze: quantised weights give nearly the outputs of rounded weights") {
-  // Both layers have the same rounded weights, so they differ only by the rounding of the items: at most 0.5001 t for
-  // each number, with t = a / 127. A Linear expert with one pick multiplies this by its weights.
+  // Both layers have the same rounded weights, so they differ only by the rounding of the items. This rounding changes
+  // each number by at most 0.5001 a / 127, where a, the largest magnitude, is at most 1. A Linear expert with one pick
+  // multiplies this by its weights.
   const Index dim = 70, items = 30;
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = dim}};
   Cpu::Context ctx(2);

@@ -20,7 +20,7 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-/// The keys that items see: all, those of a window, or those of a chunk; optionally with a temperature of the queries.
+/// The keys that items see: all keys, the keys of a window, or the keys of a chunk. The queries can have a temperature.
 struct Reach {
   Index window = 0, chunk = 0, floor_scale = 0;
 };

@@ -78,7 +78,7 @@ void expect_as_kept(Index items, const F& layer_of) {
 }  // namespace
 
 TEST_CASE("Mixture: gradients do not need stored expert outputs") {
-  for (const Index k : {1, 2, 5})  // 5: all of them
+  for (const Index k : {1, 2, 5})  // 5: all experts
     for (const Index items : {0, 1, 40}) {
       CAPTURE(k);
       CAPTURE(items);

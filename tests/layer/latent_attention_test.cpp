@@ -143,7 +143,7 @@ TEST_CASE("LatentAttention: gradients equal finite differences") {
 TEST_CASE_TEMPLATE("LatentAttention: any division into segments gives the same bits", T, float, double) {
   constexpr Index items = 280;
   for (const Index wider :
-       {-1, 0, 1, 3}) {  // values are wider than keys by this number; -1: the cache has latent vectors
+       {-1, 0, 1, 3}) {  // -1: a latent cache; 0: default width of values; n > 0: values are n - 1 wider than keys
     auto a = attention(5, false);
     a.expanded_cache = wider >= 0;
     if (wider > 0) a.value_dim = a.plain_dim + a.rotary_dim + wider - 1;

@@ -46,7 +46,7 @@ auto top_k(Index experts, Index k, Index tasks, bool renormalise = true) {
   return MultiGate{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = k, .renormalise = renormalise}}, mlp,
                    tasks};
 }
-/// The parameters of one task, as those of a Mixture.
+/// The parameters of one task in the form that naive::mixture reads.
 template <class GateParams>
 struct OfTask {
   const GateParams& gate;

@@ -86,7 +86,7 @@ void check_same_bits(const L& layer) {
 TEST_CASE("Recompute (1): equals the layer for any rule and noise") {
   check_same_bits(Residual{update::Plain{}, branch});
   check_same_bits(Residual{update::HeavyBall{.mu = 0.5}, branch});
-  // These rules count layers; the recomputed layer is the second or third.
+  // The next two rules depend on the layer's number, which must be right in recomputed layers, too.
   check_same_bits(Residual{update::TimeVarying{}, branch});
   check_same_bits(Residual{update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{}}, branch});
   check_same_bits(Residual{update::SharpnessAware{.rho = 0.2}, branch});

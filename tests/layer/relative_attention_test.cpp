@@ -213,7 +213,7 @@ TEST_CASE("RelativeAttention: a new stream is independent of the previous stream
   constexpr Index dim = 6, window = 7, steps = 12, change = 5;
   const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window};
   const auto from = pass<float>(ctx, a, 3 * steps);
-  // Three streams side by side. The second ends after some steps, and the third begins in its place.
+  // Two streams run side by side. The second ends after some steps, and a third begins in its place.
   SegmentMemory<float, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()}),
       alone(ctx, {.width = dim, .most = a.remembers()});
   for (Index t = 0; t < steps; ++t) {
@@ -277,7 +277,7 @@ TEST_CASE("RelativeAttention: gradients with segments and dropout are correct") 
 
 namespace {
 
-/// Returns everything that a branch reads as slots for finite differences.
+/// Returns x and the parameters of a branch as slots for finite differences.
 template <class P>
 std::vector<check::GradientSlot> slots_of(P& p) {
   std::vector<check::GradientSlot> slots{{"x", p.x.data(), std::as_const(p.dx).data(), p.x.size()}};
@@ -450,7 +450,8 @@ TEST_CASE("RelativeAttention: gradients with an attention-aware gate are correct
 TEST_CASE("RelativeAttention: padded sequences equal the same sequences alone") {
   Cpu::Context ctx(2);
   constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
-  // The number of items in each segment. Padding stands after the end of a sequence, or before its beginning.
+  // In each segment, items are at positions [first, last). Padding stands after the end of a sequence, or before its
+  // beginning.
   const Index first[sequences][segments] = {{0, 0, 0}, {0, 0, 0}, {3, 0, 0}},
               last[sequences][segments] = {{4, 4, 4}, {4, 2, 0}, {4, 4, 4}};
   for (const bool itself : {true, false})

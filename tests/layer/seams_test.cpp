@@ -1,5 +1,5 @@
-// The extension points of the design, each proven by a test policy of support/seam_policies.hpp. Everything that the
-// catalogue needs must fit through the existing interfaces, with checked gradients.
+// Tests each extension point of the design with a policy of support/seam_policies.hpp. Everything that the catalogue
+// needs must fit the existing interfaces, with checked gradients.
 
 #include <doctest/doctest.h>
 

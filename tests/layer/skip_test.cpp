@@ -89,7 +89,7 @@ Row layer_norm(const P& p, const Row& x) {
     y.push_back((x[std::size_t(d)] - mean) / std::sqrt(variance + 1e-5) * p.expert.gain(0, d) + p.expert.bias(0, d));
   return y;
 }
-/// Returns what a branch gives. The branch's own tests compare it with loops.
+/// Returns the outputs of a branch. The branch's own tests compare these outputs with loops.
 template <class L, class P, class E>
 std::vector<Row> by_itself(Cpu::Context& ctx, const L& branch, const P& params, const std::vector<Row>& x,
                            const E& extra) {

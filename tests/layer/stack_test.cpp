@@ -30,7 +30,8 @@ auto layer() {
                           Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}};
 }
 
-/// u = 0 · x + the number of the layer, which it gets in the same way as noise, and the step.
+/// A branch whose output u is the number of its layer, followed by the step. It gets the number in the same way as
+/// noise.
 struct TellsItsPlace {
   template <class T, class B>
   struct Extra {

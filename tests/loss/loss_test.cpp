@@ -191,7 +191,7 @@ TEST_CASE("ModelAndLoss: a tied model and loss share one table") {
   CHECK(tied.params.loss.weight.size() == 0);
   CHECK(count_values(tied.params) == kVocabulary * kDim + kDim * kDim + kDim + kVocabulary);
 
-  // Its gradient is the sum of those that model and loss get with two tables of the same values.
+  // The gradient of the table is the sum of the gradients that two tables with the same values get in model and loss.
   auto apart = trainer<double>(ctx, head(false));
   copy_pack(ctx, std::as_const(tied.params.model), apart.params.model);
   auto& table = std::get<0>(apart.params.model.layers).branch.weight;

@@ -135,8 +135,8 @@ TEST_CASE("MultiTask: one task equals its loss, bit for bit") {
 }
 
 TEST_CASE("MultiTask: accumulated parts equal one step of the whole batch") {
-  // Without ignored labels all tasks count equally many targets. With them this holds if all take their mean over
-  // items.
+  // Without ignored labels, all tasks count equally many targets. With ignored labels, this is so only if all tasks
+  // take their mean over items.
   for (const bool ignores : {false, true}) {
     Cpu::Context ctx(2);
     const Batch<double> b(ctx, 12, ignores);

@@ -2,7 +2,8 @@
 
 // Implements the instructions of Intel's matrix unit (AMX) in software, and the system call that permits them. The
 // option -include reads this file first, so that it replaces the intrinsics, and code for the unit runs on a machine
-// without it. Written from Intel's manual (Software Developer's Manual, volume 2). Throws where the unit faults.
+// without it. Written from Intel's manual (Software Developer's Manual, volume 2). Throws an exception if the unit
+// would fault.
 
 // As in gatefold/backend/cpu/instruction_set.hpp.
 #pragma GCC diagnostic push
@@ -27,7 +28,7 @@
 
 namespace amx_stand_in {
 
-/// The state of the process: the permission, and how often it did what.
+/// The state of the process: whether the unit is permitted, and how often each operation was called.
 struct Process {
   std::atomic<bool> permitted{false};
   std::atomic<long> asked{0}, configured{0}, released{0}, multiplied{0}, multiplied_bytes{0};
@@ -146,8 +147,8 @@ class Unit {
     expect(shape_[a].bytes / 4 == shape_[b].rows, instruction, "words of a row of a, and rows of b");
     for (const int t : {c, a, b}) expect(shape_[t].bytes % 4 == 0, instruction, "half a word");
   }
-  // Not inline, so that no arithmetic moves past the control register. Columns of c are lanes; lanes without a shape
-  // hold 0.
+  // Not inline, so that the compiler moves no arithmetic across the writes of the control register. Each lane is a
+  // column of c; lanes beyond the shape hold 0.
   [[gnu::noinline]] void multiply(int c, int a, int b) {
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     for (int m = 0; m < shape_[a].rows; ++m) {

@@ -1,4 +1,4 @@
-// What tests/march/amx_stand_in.hpp refuses, as the unit does, and how the engine uses it.
+// Tests what tests/march/amx_stand_in.hpp refuses, as the unit does, and how gatefold/backend/cpu/amx.hpp uses it.
 
 #include "amx_stand_in.hpp"
 

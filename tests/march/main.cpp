@@ -51,7 +51,7 @@ int main() {
     for (const Part& b : parts) {
       check(near(y, b.infer()), a.name, b.name, "different results");
       check(near(trained, b.train()), a.name, b.name, "different training");
-      // A model in a struct of the user goes from one part to another; its weights are packed for the first.
+      // Part b gets a model whose weights part a has packed. It must refuse the model unless b is a.
       try {
         const auto z = b.infer_with(model);
         check(&a == &b && z == y, a.name, b.name, "weights of another layout were read");

@@ -81,7 +81,7 @@ TEST_CASE("language models: parameter counts equal those of papers 001, 002") {
         by_hand(medium, 6) - 6 * medium.norm() + medium.norm());
   CHECK(count(s, glam_model(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm());
-  // A model that shows its attention has rows of positions as wide as a word, and no position keys.
+  // The Traced model has a row of width D for each position, and no position keys.
   CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
   // A tied output layer learns only its bias.
@@ -98,8 +98,8 @@ const LanguageSizes sizes{.vocabulary = 8, .model_dim = 4, .heads = 2, .window =
 const Mlp<Relu> expert{.model_dim = 4, .hidden_dim = 2};
 const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
 
-/// Compares loss and gradients with a case of tests/golden/models.py, and the probabilities of the output layer. Their
-/// mean and the metric must give one perplexity.
+/// Compares loss and gradients with a case of tests/golden/models.py, and the probabilities of the output layer. The
+/// mean of the items' losses and the metric must give the same perplexity.
 template <class ModelT>
 void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
   CAPTURE(g.name);

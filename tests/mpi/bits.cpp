@@ -34,7 +34,7 @@ constexpr Index steps = 50;
 constexpr Index steps = 24;
 #endif
 
-/// Moves experts after each step, with four placements in turn: anywhere, all on one shard, on two of the shards only,
+/// Moves experts after each step, with four placements in turn: on shards 0 and 1, all on one shard, on shards 0 and 2,
 /// and a placement with even loads.
 template <class TrainerT>
 void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
@@ -53,7 +53,8 @@ void move(auto& shard, TrainerT& trainer, dist::ExpertLoads& loads) {
   dist::move_experts(shard, trainer, placements);
 }
 
-/// Returns the update rule and the optimizer of a composition. Norms over a batch use the batches of all shards.
+/// rule_of and optimizer_of return the update rule and the optimizer of a composition. For SharpnessAware, both compute
+/// norms over the batches of all shards.
 template <class RuleT>
 auto rule_of(auto& shard, const RuleT& rule) {
   if constexpr (std::is_same_v<RuleT, update::SharpnessAware>) {
@@ -156,8 +157,8 @@ int main(int, char** argv) {
     dist::Hierarchical nodes(world, world.size() == 4 && threads == 2 ? 2 : 1);
     dist::run(nodes, shards, [&](auto& shard) {
       const auto one = [&](const auto& c, const char* name) { train(shard, c, threads, folder, name); };
-      // Logits that are exchanged; items that are exchanged; a loss and a capacity over the batch; plans that stay on
-      // their shard. Each with a different rule, layer and expert.
+      // These compositions exchange logits, exchange items, compute a loss and a capacity over the batch, or keep their
+      // plans on their shard. Each of them has a different rule, layer and expert.
       const Composition crossing{linear_scores, independent, top_k, z_loss, with_shared, heavy_ball, mlp};
       one(crossing, "top_k");
       train(shard, crossing, threads, folder, "top_k.moves", true);
@@ -170,7 +171,7 @@ int main(int, char** argv) {
       const Composition staying{absent, absent, soft_moe, absent, stack, learned_heavy_ball, hidden_dropout};
       one(staying, "soft_moe");
       train(shard, staying, threads, folder, "soft_moe.moves", true);
-      // Norms over the batch, in a rule and in an optimizer.
+      // The rule and the optimizer of this composition compute norms over the batch.
       const Composition normed{linear_scores, independent, top_k, absent, residual, sharpness_of_batch, mlp};
       one(normed, "sharpness_aware");
       train(shard, normed, threads, folder, "sharpness_aware.moves", true);

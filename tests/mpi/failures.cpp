@@ -25,7 +25,7 @@ using gatefold::dist::Incoming;
 using gatefold::dist::Mpi;
 using gatefold::dist::Outgoing;
 
-/// Allocates all memory except a small rest, without which Open MPI crashes, and does not free it.
+/// Allocates all memory except a small rest, keeps it, and throws std::bad_alloc. Without the rest, Open MPI crashes.
 void use_memory_up() {
   static std::vector<std::unique_ptr<char[]>> held;
   if (!gatefold::support::may_limit_memory) throw std::bad_alloc();

@@ -56,8 +56,8 @@ void expect_trace_gradient() {
   failed += !report;
 }
 
-/// Checks the data and the training of the theory papers: the clusters, the gradient of the experts' own loss, and who
-/// learns when.
+/// Checks the data and the training of the theory papers: the clusters, the gradient of the experts' own loss, and the
+/// parameters that each stage trains.
 void expect_stages() {
   Cpu::Context ctx(1);
   const SignalMixture data{.clusters = 3, .model_dim = 6, .length = 4};

@@ -32,7 +32,7 @@ TEST_CASE_TEMPLATE("AdamW (1): several steps equal the formula", T, float, doubl
                      unbiased_v = v[i] / (1 - std::pow(adam.beta2, t));
         p[i] = p[i] - adam.lr * (unbiased_m / (std::sqrt(unbiased_v) + adam.epsilon) + adam.decay * p[i]);
       }
-      CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 2e-5 : 1e-13));  // float: roundings over √v + ε, step by step
+      CHECK(worst(flat(params), p) <= (sizeof(T) == 4 ? 2e-5 : 1e-13));  // float: steps divide roundings by √v + ε
       CHECK(flat(grads) == g);
     }
     CHECK(state.step == 8);

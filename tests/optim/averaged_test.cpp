@@ -40,7 +40,7 @@ using namespace gatefold::support;
 namespace {
 
 constexpr Index vocabulary = 7, dim = 4;
-/// A model with a sparse gradient, a loss that learns, and a load bias that no optimizer steps.
+/// A model with a sparse gradient and a load bias that no optimizer steps. Its loss has learned parameters.
 auto model() {
   return Chain{Embedding{.vocabulary = vocabulary, .model_dim = dim},
                Residual{update::Plain{}, Mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{

@@ -40,7 +40,8 @@ const Stack layers{Residual{update::Plain{}, mixture}, 2};
 const optim::AdamW adam{.lr = 0.02, .decay = 0.1};
 const optim::Sgd sgd{.lr = 0.3, .momentum = 0.9, .decay = 0.01};
 
-/// Returns the factors of four experts, of which two neighbours share one. The second layer has them in reverse order.
+/// Returns the factor of expert e. The two middle experts have the same factor. The second layer has the factors in
+/// reverse order.
 double factor_of(const Name& name, Index e) {
   const double factors[]{0.25, 3, 3, 0};
   return name.str().starts_with("layers.1") ? factors[3 - e] : factors[e];
@@ -74,7 +75,7 @@ TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer at e's rate", T, 
     };
     const auto [found, moments] = step_twice(optim::ExpertRates{optimizer, factor_of});
     const auto [plain, plain_moments] = step_twice(optimizer);
-    // Expected values: the optimizer at the rate of each factor, and row e of its result.
+    // Rows with a factor must equal the same rows after steps of the plain optimizer at the rate lr · factor.
     for (const double factor : {0.25, 3.0, 0.0, 1.0}) {
       const auto at_rate = step_twice(optim::with_rate(optimizer, optimizer.lr * factor)).first;
       for_each_tensor(
@@ -169,7 +170,7 @@ TEST_CASE("ExpertRates: wrong factors and models are refused") {
   CHECK(message_of([&] {
           optim::ExpertRates{adam, one}.begin(ctx, none);
         }) == "ExpertRates.begin: params: expected tensors of experts, below a part named `expert`, got none");
-  // If the factor of a later tensor does not fit, no tensor is stepped.
+  // If the factor of a later tensor is invalid, the step changes no tensor.
   double last = 1;
   const auto factor = [&last](const Name& name, Index) { return name.str().starts_with("layers.1") ? last : 1; };
   auto run = trained<float>(ctx, optim::ExpertRates{adam, factor}, layers, 1);

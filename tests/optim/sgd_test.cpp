@@ -34,7 +34,7 @@ TEST_CASE_TEMPLATE("Sgd (1): several steps equal the formula", T, float, double)
       CHECK(flat(grads) == g);
     }
     CHECK(state.step == 6);
-    CHECK(worst(flat(state.m), m) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));  // the same
+    CHECK(worst(flat(state.m), m) <= (sizeof(T) == 4 ? 1e-5 : 1e-14));  // as for the parameters
   }
 }
 

@@ -1,4 +1,5 @@
-// A program with its own macros that also traps floating-point exceptions that training must not raise: see hosts.sh.
+// A program with macros of other headers and its own locale. It traps floating-point exceptions, because training must
+// not raise them. See hosts.sh.
 #include <complex.h>
 #include <fenv.h>
 

@@ -1,5 +1,5 @@
-// A program of a user that declares common words as KIND (functions, variables, namespaces or types) next to
-// `using namespace gatefold;` and uses them.
+// A program of a user that declares common words next to `using namespace gatefold;` and uses them. A macro AS_… of
+// names.sh chooses whether the words are functions, variables, namespaces or types.
 #include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
@@ -20,7 +20,7 @@
 #define USE_NAMESPACE(word) +word::value
 #define USE_TYPE(word) +word{}.value
 
-// Names of internals of gatefold, now or before, and words that many programs use.
+// Names that internals of gatefold have or had, and words that many programs use.
 // clang-format off
 #define WORDS(X) \
   X(named) X(lookup) X(hook) X(fn) X(pack) X(any) X(shape) X(math) X(policy) X(attending) X(mixing) X(initial) \
@@ -45,7 +45,7 @@
   X(executor) X(task) X(tasks) X(engine) X(kernel) X(kernels) X(image) X(images) X(pixel) X(audio) X(video) \
   X(user) X(users) X(score) X(scores) X(price) X(feature) X(features) X(row) X(column) X(cell)
 
-// Names of functions of gatefold for users: a function of the program with the same name is an overload.
+// Names of public functions of gatefold. A program may declare functions with these names, because they are overloads.
 #define OVERLOADS(X) \
   X(add) X(copy) X(fill) X(zero) X(set_zero) X(uniform) X(normal) X(forward) X(backward) X(infer) X(freeze) \
   X(validate) X(transfer) X(expect) X(jacobian) X(classifier) X(index)

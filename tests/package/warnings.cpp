@@ -36,7 +36,7 @@ void train() {
 #endif
 }
 
-// Trains on shards, in double, with experts that multiply bfloat16.
+// Trains on shards: in double on Cpu, or in float on CpuBf16, whose experts multiply bfloat16.
 template <class B, class T>
 void train_on_shards() {
   dist::Alone world;

@@ -108,7 +108,7 @@ TEST_CASE("Corrupt: only noise and occlusion depend on the random stream") {
 TEST_CASE("Corrupt (1): noise has its deviation; brightness adds a constant") {
   Cpu::Context ctx(1);
   const auto grey = constant_tensor<double>(ctx, 0.5, 50, kPixels);
-  for (const Index severity : {1, 2}) {  // hardly clipped at 0 and 1
+  for (const Index severity : {1, 2}) {  // few values are clipped at 0 or 1
     const double sigma = level(Corruption::gaussian_noise, severity);
     const auto noise = values(corrupted({Corruption::gaussian_noise, severity}, grey));
     double sum = 0, squares = 0;
@@ -156,8 +156,8 @@ TEST_CASE("Corrupt (3): blur equals a normalised sum with repeated edges") {
 }
 
 TEST_CASE("Corrupt (4): pixelate sets each cell to its mean") {
-  // Half as many cells per side, so each cell has two by two pixels. 3 columns make round(1.5) = 2 cells, of two pixels
-  // and of one.
+  // Each side has half as many cells as pixels, so a cell has two by two pixels. An image of 3 columns has
+  // round(1.5) = 2 cells: one of two pixels and one of one pixel.
   const auto y = corrupted({Corruption::pixelate, 3, 2, 4}, image(2, 4, {0, 0.4, 1, 1, 0.4, 0, 0.6, 0.2}));
   for (Index p = 0; p < 8; ++p) CHECK(y(0, p) == doctest::Approx(p % 4 < 2 ? 0.2 : 0.7).epsilon(1e-14));
   const auto odd = corrupted({Corruption::pixelate, 3, 1, 3}, image(1, 3, {0.2, 0.4, 0.9}));
@@ -237,8 +237,8 @@ TEST_CASE("Corrupt: no image and one pixel work; wrong options throw") {
 using gatefold::support::message_of;
 
 TEST_CASE("corruption_error (1): equals numbers calculated by hand") {
-  // Over severities, errors sum to 1.5 and 0.6, those of the baseline to 2.0 and 0.5. The ratio of all errors to all
-  // of the baseline would be 0.84.
+  // The errors of the two corruptions sum to 1.5 and 0.6, the errors of the baseline to 2.0 and 0.5. The ratio of the
+  // total sums would be 2.1 / 2.5 = 0.84.
   const std::vector<double> error{0.1, 0.2, 0.3, 0.4, 0.5, 0.0, 0.1, 0.1, 0.2, 0.2};
   const std::vector<double> baseline{0.2, 0.3, 0.4, 0.5, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1};
   const auto ce = metric::corruption_error(error, baseline);

@@ -32,7 +32,7 @@ struct Attention {
   Matrix query, output;
   GATEFOLD_PACK(query, output)
 };
-/// Tensors of attention under both of its names, and one that is not attention's.
+/// Tensors of an attention, named `attention.…` and `key_query`, and the tensor `value`, which does not belong to one.
 struct Model {
   Attention attention;
   Matrix key_query, value;
@@ -204,7 +204,7 @@ TEST_CASE("InStages: wrong options throw") {
   options.fine.lr = -1;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state), "Sgd: lr: expected a finite number, at least 0, got -1",
                        ArgumentError);
-  // The step sees other options than begin did.
+  // The options of the step differ from the options of begin.
   options.fine.lr = 0.1;
   options.attends = none;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state),

@@ -65,7 +65,7 @@ TEST_CASE("jacobian (1): equals central differences, without auxiliary losses") 
   Cpu::Context ctx(1);
   const auto branch = mixture(100);
   auto alone = pass<double>(ctx, branch, 1);
-  // The error of central differences: h² and 2^-53 / h.
+  // The error of central differences is about h² + 2^-53 / h.
   CHECK(difference(values(jacobian(ctx, branch, alone.params.branch, alone.x.view())), differences(alone)) < 1e-8);
   const Stack layers{Residual{update::HeavyBall{}, branch}, 3};  // the adjoint of the carry matters
   auto deep = pass<double>(ctx, layers, 1);
@@ -112,7 +112,7 @@ TEST_CASE("stability (1): the radius is the growth per layer") {
         CAPTURE(sigma);
         const auto s = metric::stability(std::array{sigma}, mu, gamma);
         CHECK(s.radius ==
-              doctest::Approx(growth(sigma, mu, gamma)).epsilon(1e-3));  // double roots: t^(1/t), 20,000 steps
+              doctest::Approx(growth(sigma, mu, gamma)).epsilon(1e-3));  // a double root adds a factor below t^(1/t)
       }
 }
 
@@ -155,7 +155,7 @@ TEST_CASE("stability: the worst eigenvalue decides") {
   const auto broken = metric::stability(std::array{Complex(1), Complex(quiet_nan), Complex(1)}, 0.5, 1);
   CHECK(!broken.stable);
   CHECK(std::isnan(broken.radius));
-  for (const std::size_t place : {0, 1, 2}) {  // at any place
+  for (const std::size_t place : {0, 1, 2}) {  // NaN at any position
     std::array<Complex, 3> sigma{Complex(1), Complex(1), Complex(1)};
     sigma[place] = {quiet_nan, quiet_nan};
     const auto s = metric::stability(sigma, 0.5, 1);
@@ -166,7 +166,7 @@ TEST_CASE("stability: the worst eigenvalue decides") {
 
 TEST_CASE("stability: predicts a deep heavy-ball stack with linear branches") {
   Cpu::Context ctx(1);
-  const double mu = 0.5;  // 2 + 2 mu = 3
+  const double mu = 0.5;  // the limit of sigma is 2 + 2 mu = 3
   for (const double sigma : {0.4, 2.9, 3.1, -0.1}) {
     const Index depth = 150;
     auto p = pass<double>(

@@ -102,7 +102,7 @@ TEST_CASE("MergedTransformer (1): K = 0 gives every head the mean") {
 TEST_CASE("MergedTransformer: scores of ±2000 give probabilities") {
   Cpu::Context ctx(1);
   Tensor<double, 2, Cpu> p(1, 6), all(1, 3);
-  const double scores[]{-2000, 2000, 2000, 1999, 1000, -2000};  // of two heads in turn
+  const double scores[]{-2000, 2000, 2000, 1999, 1000, -2000};  // two heads alternate
   std::copy(scores, scores + 6, p.data());
   Cpu::for_rows(ctx, 1, functor::HeadProbabilities<double, Cpu>{p, all});
   const double most = 1 / (1 + std::exp(-1)), expected[]{0, most, 1, 1 - most, 0, 0};

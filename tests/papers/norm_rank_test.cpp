@@ -66,7 +66,7 @@ TEST_CASE("norm_rank, experts_by_norm: NaN is last; ties go by index") {
   }
   std::vector<Pick> picks;
   for (Index n = 0; n < 40; ++n) picks.push_back({n, n});
-  Tensor<double, 2, Cpu> z(40, 1);  // NaN, 0, 1, NaN, 3, …
+  Tensor<double, 2, Cpu> z(40, 1);  // NaN, 0, 0, NaN, 0, 0, NaN, 1, 1, …
   for (Index s = 0; s < 40; ++s) z(s, 0) = s % 3 ? double(s / 6) : quiet_nan;
   const auto order = metric::experts_by_norm(ctx, plan_of<double>(ctx, 40, 40, picks), z);
   REQUIRE(order.size() == 40);
@@ -80,7 +80,7 @@ TEST_CASE("norm_rank, experts_by_norm: NaN is last; ties go by index") {
 
 TEST_CASE("experts_by_norm (3): sorts experts by mean norm, largest first") {
   Cpu::Context ctx(2);
-  // slots: expert 0 of items 1 and 2; expert 2 of items 0 and 1; one pick dropped
+  // Expert 0 has slots for items 1 and 2, and expert 2 has slots for items 0 and 1. One pick is dropped.
   const auto plan = plan_of<float>(ctx, 3, 3, {{0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, -1}});
   const auto z = matrix<float>({{3, 4}, {0, 1}, {6, 8}, {0, -2}, {quiet_nan, quiet_nan}});
   const auto all = metric::experts_by_norm(ctx, plan, z);

@@ -81,7 +81,7 @@ TEST_CASE("pareto_gap (1): equals a grid search for three experts") {
     CHECK(got.least <= least + 1e-9);
     CHECK(got.least >= least - 0.006);  // the nearest grid point is at most this far away
     CHECK(got.normalised >= got.least - 1e-9);
-    zeros += got.least < 1e-5;  // counted, not compared
+    zeros += got.least < 1e-5;  // counts Pareto-stationary items
     borders += border;
   }
   CHECK(zeros > 0);  // some items are Pareto-stationary
@@ -102,7 +102,7 @@ TEST_CASE("pareto_gap (2): the gap bounds any possible improvement") {
       CHECK(gain >= -1e-12);
       CHECK(gain <= 2 * p.items[n].gap + 1e-12);
       if (iterations == 0)
-        CHECK(p.items[n].least == doctest::Approx(p.items[n].normalised).epsilon(1e-12));  // the centre
+        CHECK(p.items[n].least == doctest::Approx(p.items[n].normalised).epsilon(1e-12));  // at equal weights
     }
     CHECK(p.mean.gap < before);
     before = p.mean.gap;
@@ -131,7 +131,7 @@ TEST_CASE("pareto_gap: one step moves toward the best output") {
       if (std::sqrt(dot(v, v)) < least) least = std::sqrt(dot(v, v)), at = t;
     }
     inside += at > 0.01 && at < 0.32;
-    // The best point of a grid of step 1/9000.
+    // The expected value is the least norm on a grid with step 1/9000.
     CHECK(p.items[static_cast<std::size_t>(n)].least == doctest::Approx(least).epsilon(1e-6));
   }
   CHECK(inside > 0);
@@ -143,7 +143,7 @@ TEST_CASE("pareto_gap: handles equal, opposite and zero outputs and padding") {
   const std::vector<double> values{2, 5, 3, -1, 0, 4, quiet_nan, 1};
   std::copy(values.begin(), values.end(), u.data());
   const auto w = constant_tensor<double>(ctx, 0.5, 4, 2);
-  std::vector<double> valid(4, 1);  // not a list of ones and zeros: g++ 12.2 with AVX-512 fills those with ones
+  std::vector<double> valid(4, 1);  // not {1, 1, 1, 0}: g++ 12.2 with AVX-512 fills such a list with ones
   valid[3] = 0;
   const auto p = metric::pareto_gap(ctx, u.view(), w, {}, valid);
   CHECK(p.items[0].least == rounded(1));
@@ -168,7 +168,7 @@ TEST_CASE("pareto_gap: handles equal, opposite and zero outputs and padding") {
 
 TEST_CASE("pareto_gap: cosine is 0 if the combination vanishes") {
   Cpu::Context ctx(1);
-  // The hull of the first case contains 0; in the second one output is 0.
+  // The convex hull of the outputs `around` contains 0. One output of `dead` is 0.
   const std::vector<double> around{3, 3, 1, 3, -3, -1, -3, -3}, dead{1, 2, 0, 3, 1, 0, 0, 0};
   const std::vector<double> even(4, 0.25);
   for (const auto& u : {around, dead}) {

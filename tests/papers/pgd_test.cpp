@@ -22,7 +22,7 @@ template <class T>
 Rows<T> pixels_of(Cpu::Context& ctx) {
   Rows<T> x(images, pixels);
   fill_uniform(ctx, Seed{1}, 0, 1, x);
-  x(0, 0) = 0;  // at the ends, which no step may leave
+  x(0, 0) = 0;  // 0 and 1 are the ends of the range, which no step may leave
   x(0, 1) = 1;
   return x;
 }

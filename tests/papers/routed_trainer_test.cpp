@@ -59,7 +59,8 @@ Extra<M, double, Cpu> noise(const M&) {
 double softplus(double z) { return z > 0 ? z + std::log1p(std::exp(-z)) : std::log1p(std::exp(z)); }
 double slope(double z) { return -1 / (1 + std::exp(z)); }  // ℓ'
 
-/// The quantities of both papers' formulas: π, the chosen expert, ℓ' of both losses.
+/// Quantities in the formulas of papers 000 and 003: π, the chosen expert, its output f, and ℓ' of the losses of router
+/// and experts.
 struct Seen {
   std::vector<std::vector<double>> pi;
   std::vector<Index> expert;
@@ -97,7 +98,7 @@ double router_gradient(const Seen& seen, const S& s, Index i, const F& of) {
   }
   return sum / static_cast<double>(items);
 }
-/// Compares the two losses with those of the outputs in the trainer.
+/// Compares the two losses with losses computed from the logits and outputs that the trainer holds.
 template <class R, class S>
 void check_losses(const R& run, const S& s, const typename R::Losses& losses, bool weighted) {
   const Seen seen = see(run, s);

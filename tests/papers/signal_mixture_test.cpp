@@ -116,7 +116,7 @@ TEST_CASE("SignalMixture (1): patches hold the signals that `place` names") {
         REQUIRE(v >= law.low - 1e-12);
         REQUIRE(v <= law.high + 1e-12);
         REQUIRE(std::abs(d.squares(n, l) - v * v * data.scale * data.scale) <
-                1e-10 * data.scale * data.scale);  // without any other part
+                1e-10 * data.scale * data.scale);  // the patch has no other part
       }
     }
   }

@@ -147,7 +147,7 @@ TEST_CASE("ThreeStage: each stage moves its tensors, for any optimizer") {
           }) == (t == 2 ? attention : rest));
     CHECK_FALSE(same_bits(router, values(run.trainer.params.gate)));
   }
-  // moments for each part alone
+  // Each optimizer has moments only for the tensors that it steps.
   CHECK(count_values(run.state.ffn.m) + count_values(run.state.attention.m) == count_values(run.trainer.params.expert));
   CHECK(count_values(run.state.fine.m) == count_values(run.state.ffn.m));
   CHECK((run.state.ffn.step == 2 && run.state.attention.step == 2 && run.state.fine.step == 2));

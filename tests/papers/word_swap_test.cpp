@@ -94,7 +94,7 @@ TEST_CASE("WordSwap (2): one swap chooses each word or none equally") {
 }
 
 TEST_CASE("WordSwap (2): two swaps choose all pairs equally often") {
-  // With three candidates, each pair comes from two of the 3 · 3 orders, each single word from one.
+  // With three candidates, two swaps have 3 · 3 equally likely outcomes: two for each pair, one for each single word.
   const auto count = results({.share = 0.7}, "red green blue");
   std::map<std::string, int> once, twice;
   for (const auto& [text, n] : count) (count_of(text, "AAA") == 1 ? once : twice)[text] = n;

@@ -74,7 +74,7 @@ TEST_CASE("CountsExperts: accepts a function or the scores of a gate") {
   CHECK_FALSE(detail_::policy::CountsExperts<Options>);
 }
 
-// compile_fail/wrong_number_of_arguments and init_without_backend test the sentences.
+// compile_fail/wrong_number_of_arguments.cpp and compile_fail/init_without_backend.cpp test the compiler's messages.
 namespace {
 
 struct TakesTwo {

@@ -43,7 +43,7 @@ Moments moments(Random at, Index count = 20000) {
 
 TEST_CASE_TEMPLATE("noise laws: samples have the expected mean, variance and range", T, float, double) {
   const Random at{Seed{5}, 3};
-  const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of the moments' means
+  const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // for a mean of 20000
   const auto uniform_ = moments<UniformNoise, T>(at);
   CHECK(std::abs(uniform_.mean - 0.5) < five_sigma(1.0 / 12));
   CHECK(std::abs(uniform_.variance - 1.0 / 12) < five_sigma(1.0 / 180));
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("noise laws: samples have the expected mean, variance and ran
   CHECK(signed_.least >= -1);
   CHECK(signed_.largest < 1);
   const auto normal_ = moments<GaussianNoise, T>(at);
-  CHECK(std::abs(normal_.mean) < 0.02);  // nearly three deviations
+  CHECK(std::abs(normal_.mean) < 0.02);  // nearly three standard deviations
   CHECK(std::abs(normal_.variance - 1) < five_sigma(2));
   const double pi = 3.14159265358979323846, euler = 0.57721566490153286;
   const auto gumbel = moments<GumbelNoise, T>(at);

@@ -24,7 +24,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Returns the message of what a first pass throws.
+/// Returns the message of the error that a first pass throws.
 template <class L>
 std::string refusal(const L& layer) {
   Cpu::Context ctx(1);

@@ -110,7 +110,7 @@ TEST_CASE("at_layer: forks each part of extra inputs without a fork") {
     Inside attention{};
     std::tuple<Inside, Full::Extra<float, Cpu>> layers{};
     Noise noise{};
-    Noise other{};  // not a part of it
+    Noise other{};  // at_layer copies members with other names
   };
   const Noise given{Random{Seed{3}, 8}};
   const Composed extra{{5, given}, {Inside{7, given}, {{Seed{3}, 8}}}, given, given}, forked = at_layer(extra, 2);

@@ -41,7 +41,7 @@ struct Run {
     z.resize(items / length * experts * each, dim);
   }
   bool padding(Index n) const { return !valid.empty() && valid[std::size_t(n)] == 0; }
-  /// Computes in → experts → out.
+  /// Dispatches x, computes z with the experts, and combines z into out.
   void forward() {
     const auto in = plan.dispatch(ctx, x);
     for (Index s = 0; s < in.groups.slots; ++s)
@@ -144,7 +144,7 @@ TEST_CASE("DensePlan: gradients of items and weights equal finite differences") 
       } else {
         slots.push_back({"x", run.x.data(), dx.data(), dx.size()});
       }
-      if (length == 3) {  // the weights of padding are 0 and stay 0
+      if (length == 3) {  // differences would change the weights of padding, which must be 0
         slots.erase(slots.begin(), slots.begin() + 2);
         for (Index j = 0; j < experts * each; ++j) CHECK(d.combine_weight(2, j) == 0);
       }

@@ -24,9 +24,9 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 
-// Random routing: shapes, skews, dropped picks, empty experts, 1 to 8 threads, float and double. Integers are compared
-// with loops over vectors; sums with loops in long double, within (terms + 8) · u · Σ |a b|. Every number of threads
-// must give the bits of one thread.
+// Tests routing with random shapes, skews, dropped picks and empty experts, with 1 to 8 threads, in float and double.
+// Integers are compared with loops over vectors. Sums are compared with loops in long double and may differ by
+// (terms + 8) · u · Σ |a b|. Every number of threads must give the bits of one thread.
 
 using namespace gatefold;
 using B = Cpu;
@@ -59,7 +59,7 @@ struct Draw {
     const double at = skew == 0   ? u
                       : skew == 1 ? u * u * u * u
                       : skew == 2 ? 0.5 + u * 1e-9
-                                  : 0.3 + u * 0.4;  // hot, few, ends empty
+                                  : 0.3 + u * 0.4;  // 1: favours the first experts; 2: one expert; 3: the middle
     return std::min(static_cast<Index>(at * static_cast<double>(experts)), experts - 1);
   }
 };
@@ -118,7 +118,7 @@ struct Twice {
     at.store(y + i, at.load(y + i) * T(2));
   }
 };
-/// Doubles y like Twice, but takes no registers.
+/// Doubles y like Twice, but only one element per call.
 template <class T>
 struct TwiceOneByOne {
   T* y;
@@ -183,7 +183,7 @@ SparsePlan<T, B> plan_of(Cpu::Context& ctx, const Case<T>& c, bool complete) {
   return plan;
 }
 
-/// Inputs of the plan, z, dout and dslots, and the values of out and dx before the calls.
+/// The inputs z, dout and dslots of the calls of a plan, and the values of dx before the calls.
 template <class T>
 struct Inputs {
   Tensor<T, 2, B> z, dout, dslots, dx;
@@ -357,8 +357,8 @@ void check_table(std::uint64_t seed) {
   }
 }
 
-/// Drops picks as Capacity documents: choices in order, then surer items first with batch priority, then items in
-/// order.
+/// Drops picks as Capacity documents. First choices come first, then second choices, and so on. Within a choice, items
+/// with larger `surety` come first if batch_priority is true, and otherwise earlier items.
 template <class T, class S>
 std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>& chosen, Index items, Index k,
                              Index experts, const std::vector<T>& surety, const std::vector<T>& valid) {
@@ -385,7 +385,7 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
         if (e >= 0 && ++used[e] > room) e = ~e;
       }
   }
-  for (Index n = 0; n < items; ++n)  // padding takes no place and keeps its picks
+  for (Index n = 0; n < items; ++n)  // padding uses no capacity and keeps its picks
     if (!valid.empty() && valid[static_cast<std::size_t>(n)] == 0)
       for (Index j = 0; j < k; ++j)
         expert[static_cast<std::size_t>(n * k + j)] = chosen[static_cast<std::size_t>(n * k + j)];
@@ -459,7 +459,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
       wrong += plan.pick(static_cast<Index>(s)) != naive.slots[s];
     CHECK(wrong == 0);
 
-    // Capacity's adjoint is that of its selection.
+    // Capacity has the same adjoint as its selection.
     auto mark = ctx.mark();
     auto dplan = plan.grad(ctx);
     for (Index p = 0; p < dplan.weight.size(); ++p) dplan.weight(p) = plan.expert(p) < 0 ? T(0) : T(p % 7) - 3;
@@ -605,7 +605,7 @@ void check_dense(std::uint64_t seed) {
   }
 }
 
-/// Checks that the rows of a trace are the rows of its parts.
+/// Checks that AttentionTrace::rows returns the same rows of each tensor that has one row for each item.
 template <class T>
 void check_trace(std::uint64_t seed) {
   Draw draw(seed);
@@ -712,7 +712,7 @@ TEST_CASE("routing: impossible plans and capacities are refused") {
   CHECK_THROWS_AS(plan.resize(-1, 1, 1), ArgumentError);
   CHECK_THROWS_AS(plan.resize(1, -1, 1), ArgumentError);
   CHECK_THROWS_AS(plan.resize(1, 1, -1), ArgumentError);
-  plan.resize(2, 2, 3);  // three picks are not the same number for each of two items
+  plan.resize(2, 2, 3);  // two items cannot have the same number of picks if there are three
   CHECK_THROWS_AS(plan.build_complete(ctx), ArgumentError);
   for (const auto& [item, expert] : {std::pair<Index, Index>{-1, 0}, {2, 0}, {0, 2}}) {
     plan.resize(2, 2, 1);

@@ -18,8 +18,8 @@
 #include "gatefold/gate/selection/top_k.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-// Properties of every plan, checked on inputs that RapidCheck draws, and makes small if a check fails. Seeds are fixed,
-// so that a run can be repeated.
+// Checks properties of every plan on random inputs of RapidCheck. If a check fails, RapidCheck searches for a smaller
+// input that also fails. Seeds are fixed, so that a run can be repeated.
 
 using namespace gatefold;
 using B = Cpu;
@@ -96,7 +96,7 @@ void agree(const SparsePlan<double, B>& plan) {
   std::set<Index> seen;
   for (Index s = 0; s < kept; ++s) {
     const Index p = plan.pick(s);
-    RC_ASSERT(seen.insert(p).second);  // a permutation
+    RC_ASSERT(seen.insert(p).second);  // no pick occurs twice
     RC_ASSERT(plan.groups().expert(s) == plan.expert(p));
     RC_ASSERT(plan.rows(s) == plan.item(p));
     if (s > plan.offsets(plan.expert(p))) RC_ASSERT(plan.pick(s - 1) < p);
@@ -110,7 +110,8 @@ void agree(const SparsePlan<double, B>& plan) {
       if (i > plan.item_offsets(n)) RC_ASSERT(plan.item_slots(i - 1) < plan.item_slots(i));
     }
 }
-/// Returns whether rank a of expert i comes before b of j: larger first, NaN last, ties by the lower index.
+/// Returns whether rank a of expert i comes before rank b of expert j. Larger ranks come first and NaN comes last. Ties
+/// go to the lower index.
 bool before(double a, Index i, double b, Index j) {
   if (std::isnan(a) != std::isnan(b)) return std::isnan(b);
   return std::isnan(a) || a == b ? i < j : a > b;
@@ -208,10 +209,10 @@ TEST_CASE("property: capacity drops picks only if their expert is full") {
           for (Index j = 0; j < k; ++j) {
             const Index p = n * k + j, chose = all.plan.expert(p);
             RC_ASSERT(functor::chosen(c.plan.expert(p)) == chose);
-            RC_ASSERT(c.plan.weight(p) == all.plan.weight(p));  // whether it was dropped or not
+            RC_ASSERT(c.plan.weight(p) == all.plan.weight(p));  // dropped picks keep their weight
             if (chose != e) continue;
             if (!is_item(n)) {
-              RC_ASSERT(c.plan.expert(p) == e);  // padding takes no place and is not dropped
+              RC_ASSERT(c.plan.expert(p) == e);  // padding uses no capacity and is not dropped
               continue;
             }
             ++wanted;
@@ -252,7 +253,7 @@ TEST_CASE("property: ExpertChoice gives every expert its number of best items") 
       RC_ASSERT(static_cast<Index>(taken.size()) == policy.room(members, experts));
       for (Index n = 0; n < items; ++n)
         if (!taken.count(n) && (valid.empty() || valid[static_cast<std::size_t>(n)] != 0))
-          RC_ASSERT(c.q(n, e) <= least * (1 + 1e-12));  // log q decides, whose rounding may differ
+          RC_ASSERT(c.q(n, e) <= least * (1 + 1e-12));  // the choice uses log q, which rounds differently
     }
   }));
 }

@@ -48,7 +48,7 @@ struct Case {
   std::vector<Pick> picks;
 };
 
-/// Returns K picks per item, whose experts `expert` draws.
+/// Returns a case with k picks per item. expert(n, j) returns the expert of pick j of item n.
 template <class F>
 Case made(std::string name, Index items, Index experts, Index k, const F& expert) {
   Case c{std::move(name), items, experts, {}};
@@ -83,7 +83,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Returns the slots that a stable sort of the picks by expert gives.
+/// Returns the pick of each slot: the kept picks, sorted stably by expert.
 std::vector<std::size_t> sorted(const Case& c) {
   std::vector<std::size_t> order;
   for (std::size_t p = 0; p < c.picks.size(); ++p)

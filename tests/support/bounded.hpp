@@ -48,7 +48,7 @@ Bounded apply(double f, Bounded b, double steep = 1.3) {
 
 template <class T>
 bool within(T result, Bounded expected) {
-  return std::abs(static_cast<double>(result) - expected.value) <= expected.error;  // NaN is never within
+  return std::abs(static_cast<double>(result) - expected.value) <= expected.error;  // false for NaN
 }
 
 }  // namespace gatefold::support

@@ -13,7 +13,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "support/bounded.hpp"
 
-/// Random cases for the CPU engine, each made from one number, and their exact results with the allowed error of a sum.
+/// Random cases for the CPU engine. One seed determines a case. bounded.hpp has exact results with error bounds.
 namespace gatefold::engine_cases {
 
 using support::apply;

@@ -19,8 +19,8 @@
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
 
-/// Edge cases that have been bugs in similar libraries, for one gate. tests/gate/gates_test.cpp and the files next to
-/// it run each case as a named test for every gate.
+/// Edge cases for one gate. Some of them have been bugs in similar libraries. tests/gate/gates_test.cpp and the files
+/// next to it run each case as a named test for every gate.
 namespace gatefold::support {
 
 inline constexpr Index edge_dim = 4, edge_heads = 2;

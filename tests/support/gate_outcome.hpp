@@ -42,7 +42,7 @@ struct Outcome {
     loss.template forward<double, Cpu>(*ctx, view(), v);
     return v(0);
   }
-  /// Returns the gradients of logits and probabilities. `backward` adds them to tensors of ones.
+  /// Returns the gradients of logits and probabilities, plus 1, because `backward` adds them to tensors of ones.
   template <class Loss>
   std::pair<Tensor<double, 2, Cpu>, Tensor<double, 2, Cpu>> gradients(const Loss& loss) {
     auto dz = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1)),

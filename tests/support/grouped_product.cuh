@@ -44,15 +44,14 @@ inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
                 << (c.gather ? ", gathered" : "") << ", skips " << c.a_skip << " " << c.w_skip;
 }
 
-/// Returns a product that has tiles of the largest shape for about `rounds` rounds on the device. Only the whole row
-/// tiles of its two experts with slots count. With at least kManyRounds rounds each tile has its own block; otherwise
-/// blocks share some tiles.
+/// Returns a product that has tiles of the largest shape for about `rounds` rounds on the device, not counting partial
+/// row tiles. With at least kManyRounds rounds each tile has its own block; otherwise blocks share some tiles.
 template <class T, int Matrices>
 ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;
   const Index at_once = detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
-  // The row tiles are one full and one small tile of the first expert, and two and a half of the last. The choice of a
-  // shape counts three.
+  // The first expert has one full row tile and a small one, the last expert two and a half. The choice of a shape
+  // counts the three full row tiles.
   return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
 }
 /// c = v + bias[e, j]. Also adds v to a second array, so that a test notices a second call for the same element.

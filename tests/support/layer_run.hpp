@@ -40,7 +40,7 @@ struct Expected {
   double of_doubles = 1;             // an additional factor for double tensors that a policy computes from floats
   std::vector<std::string> zeros{};  // names of tensors that are entirely 0, or of packs whose tensors all are
   bool any_zeros = false;            // true if any tensor may be 0
-  double rounding = 0;               // largest value that counts as 0 in these tensors, for sums whose terms cancel
+  double rounding = 0;               // a tensor with no larger value counts as 0, for sums whose terms cancel
   bool nan = false;                  // true if NaN equals NaN
   Index slots = -1, used = 0;  // in a tensor with `slots` rows (or a multiple), only the part of `used` rows is defined
 

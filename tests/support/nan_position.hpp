@@ -8,9 +8,9 @@
 
 namespace gatefold::support {
 
-/// Puts NaN into the last but one position of an item, and checks that outputs that do not depend on it keep their
-/// bits. Only the outputs of this item depend on it; if `causal` is true, only the outputs of the last two positions of
-/// the item.
+/// Puts NaN into the last but one position of an item, and checks that outputs that do not depend on this position keep
+/// their bits. Outputs of other items do not depend on it. If `causal` is true, only the outputs of the last two
+/// positions of the item depend on it.
 template <class T, class E>
 std::vector<std::string> leaks_of_nan(const E& expert, bool causal) {
   std::vector<std::string> broken;

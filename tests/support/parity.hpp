@@ -78,7 +78,7 @@ void expect_same(Backends& on, const std::string& name, View<const T, R, Naive> 
   if constexpr (std::is_floating_point_v<T>) {
     const bool zero = not_finite == 0 && std::max(largest, worst) <= expected.rounding;
     CHECK((count == 0 || expected.any_zeros ||
-           zero == expected.zero(name)));  // zeros would hide mistakes, so only these may be 0
+           zero == expected.zero(name)));  // zeros would hide mistakes, so only expected ones may occur
     if (zero) return;
   }
   const bool same = strange == 0 && over <= 0;

@@ -14,7 +14,7 @@
 /// round the same numbers.
 namespace gatefold::test {
 
-/// Rounds to 8 significant bits, to nearest, ties to even, by powers of 2. Subnormals are multiples of 2⁻¹³³.
+/// Rounds v to the nearest number with 8 significant bits. Ties go to the even one. Subnormals are multiples of 2⁻¹³³.
 inline double to_bfloat16(double v) {
   int exponent = 0;
   std::frexp(v, &exponent);

@@ -48,7 +48,7 @@ inline Group quantised(Weights form, const std::vector<float>& w) {
     if (form == Weights::mxfp4) {
       const double t = double(w[i]) / group.scale;
       const std::array<double, 8> sizes{0, 0.5, 1, 1.5, 2, 3, 4, 6};
-      std::size_t best = 0;  // of two equally near sizes, the one with an even number is taken
+      std::size_t best = 0;  // of two equally near sizes, the one with the even index is taken
       for (std::size_t c = 1; c < 8; ++c) {
         const double old = std::abs(std::abs(t) - sizes[best]), now = std::abs(std::abs(t) - sizes[c]);
         if (now < old || (now == old && c % 2 == 0)) best = c;
@@ -80,8 +80,8 @@ inline Group rounded_items(const std::vector<float>& x) {
   return group;
 }
 
-/// Returns at(k), …, at(k + 31), or fewer values if the depth ends earlier. at(i) is an element of a column of w or of
-/// a row.
+/// Returns at(k), …, at(k + 31), or fewer values if the depth ends earlier. at(i) is element i of an item or of a
+/// column of weights.
 template <class At>
 std::vector<float> group_of(Index k, Index depth, const At& at) {
   std::vector<float> group;

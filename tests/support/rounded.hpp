@@ -6,7 +6,7 @@
 
 namespace gatefold::support {
 
-/// Accepts the result of a few operations in T: within 8 roundings of `expected`, or of 1 if |expected| is less.
+/// Accepts the result of a few operations in T. Its error may be 8 ε (1 + |expected|), where ε is the epsilon of T.
 template <class T = double>
 doctest::Approx rounded(double expected) {
   return doctest::Approx(expected).epsilon(8.0 * static_cast<double>(std::numeric_limits<T>::epsilon()));

@@ -39,7 +39,7 @@ struct TwoReaders {
   }
 };
 
-/// Checks grouped_pair with rows in slot order: it gives the same bits whether c overwrites its input or is elsewhere.
+/// Checks that grouped_pair with rows in slot order gives the same bits whether the result overwrites the input or not.
 inline void check_pair_in_place(const ProductCase& c) {
   OnDevice on;
   REQUIRE(!c.gather);

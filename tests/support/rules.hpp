@@ -95,8 +95,7 @@ inline Numbers swirl(const Numbers& w, const Numbers& x) {
 
 using Evaluate = std::function<Numbers(const Numbers&)>;
 
-/// Returns the evaluation that a rule gets for a branch f(point, u, call), if the branch cannot take steps while it
-/// writes u.
+/// Returns an evaluation for a rule. The branch f(point, u, call) writes all of u. Then the step of the rule runs on u.
 template <class T, class F>
 auto with_steps(Cpu::Context& ctx, const F& f) {
   return make_evaluation<T, Cpu>([&ctx, f](View<const T, 2, Cpu> point, View<T, 2, Cpu> u, int call, const auto& step) {

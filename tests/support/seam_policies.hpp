@@ -210,7 +210,7 @@ T mix_row_backward(const S& s, Index n, Index L, View<const T, 2, B> q, View<con
 }
 
 /// q_i = Σ_j S_ij softmax(z_j), S = softmax_j(scale ⟨x_i, x_j⟩) within a sequence. The ranks are log q, and `scale` is
-/// learned. Saves S, which the policy of the library must not.
+/// learned. Unlike the policy of the library, this policy saves S.
 struct Similarity {
   bool causal = true;
   template <class T, class B>

@@ -55,8 +55,7 @@ inline TablePlan defined(const KeyTable& t) {
 }
 
 /// Returns a table of keys.
-/// @param kind  0: random keys; 1: keys that differ within a row, if there are enough groups; 2: only the key groups −
-/// 1
+/// @param kind  0: random keys; 1: keys that differ within a row, if there are enough groups; 2: each key is groups − 1
 inline KeyTable table(Index rows, Index columns, Index groups, int kind = 0) {
   KeyTable t{rows, columns, groups, {}};
   for (Index n = 0; n < rows; ++n)

@@ -13,7 +13,7 @@
 namespace gatefold {
 namespace {
 
-/// Packs whose types tell the type of their elements, and one that does not.
+/// Packs with a template parameter for the type of their elements, and a pack `Plain` without this parameter.
 template <class T, class B>
 struct Inner {
   Tensor<T, 1, B> bias{3};
@@ -90,7 +90,8 @@ TEST_CASE("FlatTensor: mutable access to a table touches all rows") {
   CHECK(table.all_touched());
 }
 
-// Preset test runs this file too, because it links with --icf=all; even then types must stay apart.
+// The CMake preset `test` links with --icf=all, which merges identical functions and constants. The types must stay
+// distinct even then.
 TEST_CASE("FlatTensor: elements of another type are refused") {
   Tensor<double, 1, Cpu> t(2);
   CHECK_THROWS_WITH_AS((FlatTensor<float, Cpu>{AnyTensor(t)}),

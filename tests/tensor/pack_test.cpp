@@ -28,7 +28,7 @@ void* counted(std::size_t bytes) {
 
 }  // namespace
 
-// Not inline: g++ takes an inlined malloc and a delete, or a new and a free, for a mismatch.
+// Not inlined, because g++ would warn of a mismatch between malloc and delete, or between new and free.
 [[gnu::noinline]] void* operator new(std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void* operator new[](std::size_t bytes) { return counted(bytes); }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }

@@ -113,7 +113,8 @@ std::string refused(const std::string& place) {
 
 constexpr Index kItems = 7, kDim = 5;
 
-/// Returns what backward says to a `saved` of another batch; afterwards the right one must be accepted.
+/// Returns the message of the error that backward throws for a `saved` of another batch. Then backward must accept the
+/// right batch.
 template <class L>
 std::string said_to_another_batch(const L& layer) {
   Cpu::Context ctx(1);
@@ -137,7 +138,7 @@ TEST_CASE("BatchStamp: saved values of another equal-sized batch throw") {
   CHECK(said_to_another_batch(Stack{Residual{update::Nesterov{}, mixture}, 2}) == refused("Stack.backward"));
   CHECK(said_to_another_batch(mixture) == refused("NoResidual.backward"));
   CHECK(said_to_another_batch(OneExpert{Linear{.model_dim = kDim}}) == refused("NoResidual.backward"));
-  // Nothing was added to the gradients of later layers.
+  // backward throws before it adds to the gradients of later layers.
   CHECK(said_to_another_batch(Chain{Residual{update::HeavyBall{}, mixture}, Linear{.model_dim = kDim}}) ==
         refused("Chain.backward"));
 

@@ -33,7 +33,7 @@ RowMajor counting(Index rows, Index columns) {
   return m;
 }
 
-/// Takes items as a policy does.
+/// Has parameters like a function of a policy that takes items.
 template <class T, class B>
 Index rows_of(const Tensor<T, 1, B>&, In<T, 2, B> x) {
   return x.extent(0);

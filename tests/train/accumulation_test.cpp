@@ -84,7 +84,7 @@ auto trainer(Cpu::Context& ctx, const O& optimizer = {}, double rate = 0.3) {
 }
 template <class R>
 using Value = std::remove_cvref_t<decltype(std::declval<R>().output()(0, 0))>;
-/// Runs a step on parts. With draw >= 0 they drop values at random.
+/// Runs a step on parts. If draw >= 0, it selects the random numbers of dropout.
 template <class R>
 double step(R& run, const std::vector<Part>& parts, Index draw = -1) {
   const auto extra = [&](std::size_t i) {
@@ -174,7 +174,7 @@ TEST_CASE("accumulate: parts equal the whole batch up to rounding") {
     auto run = trainer<double>(ctx, clipped, 0), batch = trainer<double>(ctx, clipped, 0);
     for (int t = 0; t < 3; ++t) {
       const double value = step(run, parts), expected = step(batch, {whole(parts)});
-      // The sums have at most 52 rows of the experts; their terms are at most a hundred times the sum.
+      // A sum has at most 52 terms, one for each pick, and each term is at most a hundred times the sum.
       CHECK(std::abs(value - expected) <= 52 * 0x1p-53 * expected);
       CHECK(difference(values(run.grads), values(batch.grads)) <= 52 * 100 * 0x1p-53);
     }

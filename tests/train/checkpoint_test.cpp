@@ -368,7 +368,7 @@ TEST_CASE("checkpoint: a classifier can load a language model's weights") {
   const auto labels = labels_of_last({2, 0}, 3);
   tuned.step(ids, labels);
 
-  // Without a loss that learns, a checkpoint has the model's names without a part above them.
+  // If the loss has no parameters, the names in a checkpoint do not have the part `model`.
   save_checkpoint(folder / "tuned", tuned);
   auto params = zeros_like(ctx, tuned.params);
   load_model(folder / "tuned", ctx, params);
@@ -419,7 +419,7 @@ TEST_CASE("checkpoint: ten thousand steps leak no memory and no descriptors" * d
   long pages = 0;
   std::ptrdiff_t descriptors = 0;
   for (Index t = 0; t < total; ++t) {
-    // The number of items is random, with the largest early, because memory follows the largest batch.
+    // The number of items is random. The first batch is the largest one, because it determines the memory in use.
     const Index items = t == 0 ? most : std::uniform_int_distribution<Index>(0, most)(random);
     for (auto& v : values) v = std::uniform_real_distribution<float>(-1, 1)(random);
     const View<const float, 2, Cpu> x(values.data(), items, kDim);
@@ -440,7 +440,7 @@ TEST_CASE("checkpoint: ten thousand steps leak no memory and no descriptors" * d
   CAPTURE(last);
   CHECK(last < first / 2);
   CHECK(pages > 0);
-  CHECK(resident_pages() <= pages + 64);  // a quarter of a megabyte, because malloc may keep more; nothing grows
+  CHECK(resident_pages() <= pages + 64);  // malloc may keep 256 KiB more, but memory must not grow
   CHECK(open_descriptors() == descriptors);
   CHECK(descriptors > 2);
 }

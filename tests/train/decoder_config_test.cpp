@@ -146,7 +146,8 @@ TEST_CASE("read_decoder_config: reads the kind of each layer of Llama 4") {
   CHECK(text.attention_of(1).rotary.partial_rotary_factor == 0);
   CHECK(text.cache(1, 100).keep == 0);
 
-  // Without the lists, the layers follow from the steps: layers 1, 3, … are mixtures, layer 2 has no positions.
+  // Without lists of layers, interleave_moe_layer_step and no_rope_layer_interval decide: layers 1, 3, … are mixtures,
+  // and layer 2 has no positions.
   CopiedFolder short_form("llama4");
   const auto without_lists = [&](const std::string& more) {
     short_form.to.write(

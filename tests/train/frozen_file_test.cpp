@@ -44,7 +44,7 @@ void check_round_trip(FreezeOptions options) {
   CHECK(io::read_metadata(path).at("made") == "here");
   const auto loaded = io::load_frozen(path, ctx, file_branch());
   CHECK(outputs_of_file<B>(ctx, loaded) == outputs_of_file<B>(ctx, frozen));
-  // What was loaded can be saved again, with the same bytes.
+  // Loaded parameters can be saved again. If the weights are quantised, the file then has the same bytes.
   const auto again = folder.path / "again.safetensors";
   io::save_frozen(again, ctx, loaded, {{"made", "here"}});
   if (is_quantised(options.weights)) CHECK(read_bytes(again) == read_bytes(path));
@@ -147,7 +147,7 @@ TEST_CASE_TEMPLATE("save_frozen: load_frozen reads a decoder without the origina
   };
   if constexpr (std::is_same_v<B, Cpu>)
     for (const std::string& name : all_decoders()) check(name, {.weights = Weights::int8});
-  // These weights have no elements, and their packed copies are not quantised.
+  // In the next checks, weights without elements have packed copies that are not quantised.
   check("mixtral", {});
   check("mixtral", {.weights = Weights::bfloat16});
   check("qwen2_moe", {.weights = Weights::int4, .except = {{"**.shared", Weights::bfloat16}}});
@@ -184,7 +184,7 @@ TEST_CASE("load_frozen: errors for a language model name the wrong tensor") {
   CHECK(error_of_layers(Weights::int8, replace("loss.bias", "loss.bios")) == "tensor \"loss.bias\": missing");
   CHECK(error_of_layers(Weights::bfloat16, replace("BF16\",\"shape\":[45,37]", "BF16\",\"shape\":[37,45]")) ==
         "tensor \"loss.weight\": expected [45, 37], got [37, 45]");
-  // The file of a model without a loss, and of a model for another loss.
+  // Files of a model without a loss, and of a model with another loss.
   const auto save = [](const auto& path, auto& ctx) {
     io::save_frozen(path, ctx, frozen_layers<Cpu>(ctx, false, {.weights = Weights::int8}).model);
   };
@@ -270,7 +270,7 @@ TEST_CASE("load_frozen: errors for damaged quantised weights name the tensor") {
                           }) == std::string("tensor \"expert.up.scale\": expected finite scales, got ") +
                                     scale_and_name.second + " as number 7");
 
-    // Scales and numbers of a wrong size, with as many elements.
+    // Scales and numbers of a wrong shape, with the right number of elements.
     CHECK(error_of_form(form, [&](json& header, std::string&) {
             header[scale]["shape"] = {3, 70, 2};
           }) == "tensor \"expert.up.scale\": expected [3, 2, 70], got [3, 70, 2]");
@@ -282,7 +282,7 @@ TEST_CASE("load_frozen: errors for damaged quantised weights name the tensor") {
                           header[up]["shape"] = {3, 70, rows};
                         }) ==
           in_quotes + ": expected [3, " + std::to_string(rows) + ", 70], got [3, 70, " + std::to_string(rows) + "]");
-    // A size that does not fit the offsets.
+    // A shape whose number of elements does not match the offsets.
     CHECK(error_of_form(form, [&](json& header, std::string&) {
             header[scale]["shape"] = {3, 3, 70};
           }).find("tensor \"expert.up.scale\"") != std::string::npos);
@@ -376,7 +376,7 @@ TEST_CASE("load_frozen: random changes of a file give errors, never crashes") {
     errors += error_of([&](std::string& text) {
                 std::uint64_t header = 0;
                 std::memcpy(&header, text.data(), sizeof(header));
-                // The header; in half of the files also the elements, which can stay valid.
+                // Changes the header, and in half of the files also one byte anywhere. Changed elements can be valid.
                 for (int n = 0; n < 3; ++n) text[random() % (8 + header)] = static_cast<char>(random());
                 if (i % 2 == 0) text[random() % text.size()] = static_cast<char>(random());
                 if (i % 10 == 0) text.resize(random() % text.size());

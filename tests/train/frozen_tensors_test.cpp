@@ -32,8 +32,8 @@ namespace {
 constexpr io::SaveFrozenOptions mappable{.mappable = true};
 constexpr Weights all_forms[] = {Weights::unchanged, Weights::bfloat16, Weights::int8, Weights::int4, Weights::mxfp4};
 
-/// Returns the number of mappings of a file in this process, and whether an address is in one of them. On systems
-/// without a list of mappings, the file counts as mapped everywhere.
+/// The number of mappings of a file in this process, and whether an address is in one of them. On systems without a
+/// list of mappings, mappings_of returns one mapping that contains every address.
 struct Mappings {
   int count = 0;
   bool contains = false;
@@ -86,7 +86,7 @@ void check_mapped(const FreezeOptions& options) {
   CHECK(!has_elements(loaded.params.expert.up.data()));
   CHECK(outputs_of_file<B>(ctx, loaded) == expected);
   CHECK(outputs_of_file<B>(ctx, io::load_frozen(plain, ctx, file_branch())) == expected);
-  // What was loaded can be saved again, in both forms.
+  // Loaded parameters can be saved again, to a mappable file and to an ordinary one.
   io::save_frozen(again, ctx, loaded, {{"made", "here"}}, mappable);
   CHECK(read_bytes(again) == read_bytes(path));
   io::save_frozen(again, ctx, loaded);
@@ -94,8 +94,8 @@ void check_mapped(const FreezeOptions& options) {
   if (is_quantised(options.weights) && options.except.empty()) CHECK(read_bytes(again) == read_bytes(plain));
 }
 
-/// Returns the bytes of panels in panels of another width, piece by piece: each column of a unit has a scale and
-/// numbers in groups of four bytes if it is quantised, otherwise one to two elements.
+/// Returns the bytes of the same weights in panels of another width. Copies each column of a unit. A quantised column
+/// has a scale of two bytes and numbers in groups of four bytes. Other columns have one or two elements.
 std::string repacked(const Panels& from, Index width) {
   Panels to = from;
   to.width = width;
@@ -168,7 +168,7 @@ std::string error_of_mapped(Weights form, const F& change) {
       },
       [](const auto& path, auto& ctx) { io::load_frozen(path, ctx, file_branch()); }, change);
 }
-/// As changed_parts, with a header that is padded to a multiple of 64 bytes, and `more` bytes longer.
+/// Like changed_parts, but pads the header to a multiple of 64 bytes, and then adds `more` bytes to it.
 template <class F>
 auto changed_mapped(const F& change, std::size_t more = 0) {
   return [=](std::string& text) {
@@ -378,7 +378,7 @@ TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
     };
     CHECK(error_of_header([](json&) {}) == "no error");
 
-    // Shapes with as many elements.
+    // Wrong shapes with the right number of elements.
     const auto error_of_shape = [&](const auto& change) {
       return error_of_header([&](json& header) { change(header[up]["shape"]); });
     };
@@ -393,13 +393,13 @@ TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
                    shape = {3, 1, shape[1].get<Index>() * shape[2].get<Index>()};
                  }),
                  expected));
-    // Pairs of rows in a form that has none.
+    // A shape with pairs of rows, which only bfloat16 has.
     if (form != Weights::bfloat16)
       CHECK(begins(error_of_shape([](json& shape) {
                      shape = {shape[0], shape[1], shape[2].get<Index>() / 2, 2};
                    }),
                    expected));
-    // Without elements, and with extents that do not fit into 63 bits.
+    // A shape without elements, and with an extent that does not fit into 63 bits.
     CHECK(begins(
         error_of_header([&](json& header) {
           header[up + "x"] = header[up];
@@ -407,7 +407,7 @@ TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
         }),
         expected));
 
-    // Types, names, and two forms.
+    // A wrong type, wrong names, and two forms of one tensor.
     CHECK(begins(
         error_of_header([&](json& header) { header[up]["dtype"] = form == Weights::bfloat16 ? "F16" : "I32"; }),
         form == Weights::unchanged || form == Weights::bfloat16 ? in_quotes + "dtype: expected " : "offset 8: "));
@@ -425,7 +425,7 @@ TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
             }).find("another form of the same tensor") != std::string::npos);
     }
 
-    // A place that is not aligned, and files that are too short or too long.
+    // Elements at an offset that is not aligned, and files that are too short or too long.
     CHECK(
         error_of_header([](json&) {}, 8).find("bytes, got 8 bytes after one; write the file again with save_frozen") !=
         std::string::npos);
@@ -437,7 +437,7 @@ TEST_CASE("load_frozen: errors for damaged mappable files name the tensor") {
   }
 }
 
-/// Returns a change of a mappable file that replaces the floats of a tensor by FP8 numbers 1 with the scale 0.5.
+/// Returns a function that changes a mappable file: each float of a tensor becomes the FP8 number 1 with the scale 0.5.
 auto with_scales(const std::string& name) {
   using nlohmann::json;
   return changed_mapped([=](json& header, std::string& elements) {
@@ -505,7 +505,7 @@ TEST_CASE("load_frozen: changed mappable files give errors or weights, no crashe
                   [&](std::string& text) {
                     std::uint64_t header = 0;
                     std::memcpy(&header, text.data(), sizeof(header));
-                    // The elements, and in half of the files also the header.
+                    // Changes bytes anywhere in half of the files, and bytes of the header in the others.
                     for (int n = 0; n < 3; ++n)
                       text[random() % (i % 2 ? text.size() : 8 + header)] = static_cast<char>(random());
                     if (i % 10 == 0) text.resize(random() % text.size());

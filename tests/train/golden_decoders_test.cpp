@@ -32,7 +32,7 @@ struct WeightedSum {
   }
 };
 
-/// The speed at which the bias of a SigmoidTopK gate changes is 0, because PyTorch does not change the bias.
+/// Sets the speed at which the bias of a SigmoidTopK gate changes to 0, because PyTorch does not change the bias.
 struct StopBias {
   Cpu::Context& ctx;
   template <class Tensor>

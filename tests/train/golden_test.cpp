@@ -26,7 +26,7 @@ constexpr Index kModel = 3, kLength = 2, kExperts = 3;
 
 std::vector<double> numbers(View<const double, 2, Cpu> v) { return {v.data(), v.data() + v.size()}; }
 
-/// target(case, name) makes the labels of a step.
+/// Compares all steps of a case with the file. target(case, name) returns the labels of a step.
 template <class M, class L, class F>
 void trainer_agrees(Golden& g, const M& mixture, const L& loss, bool weighted, F&& target) {
   Cpu::Context ctx(2);

@@ -51,7 +51,7 @@ auto trained(Cpu::Context& ctx, const O& optimizer, int steps) {
 }
 const optim::AdamW adam{.lr = 0.05}, decaying{.lr = 0.05, .decay = 0.3};
 
-/// Returns the names of the tensors that have values.
+/// Returns the names of the tensors of a group that have elements.
 template <class P>
 std::vector<std::string> names(const P& pack, bool (*belongs)(const Name&)) {
   std::vector<std::string> all;
@@ -87,7 +87,7 @@ TEST_CASE("InGroups (1): groups with equal optimizers step like one optimizer") 
   CHECK(same_bits(values(grouped.params), values(alone.params)));
   CHECK(grouped.state.step == 4);
   CHECK(count_values(grouped.state.first.m) + count_values(grouped.state.rest.m) == count_values(alone.state.m));
-  // A Clipped around the groups sees the gradients of both; a schedule scales both rates.
+  // A Clipped around the groups uses the gradients of both groups, and a schedule scales the rates of both groups.
   const auto around = [](const auto& optimizer) {
     return optim::Scheduled{optim::Clipped{optimizer, 0.1}, optim::Warmup{.warmup = 3}};
   };

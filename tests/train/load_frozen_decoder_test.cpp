@@ -22,7 +22,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Returns the outputs and logits of a decoder for the ids 1, 2, … (and for one id), one after the other.
+/// Returns the outputs and logits of a decoder for the id 1, and then the outputs and logits for the ids 1 to 7.
 template <class T, class B, class M, class P>
 std::vector<T> outputs(typename B::Context& ctx, const DecoderSizes& sizes, const M& model, const P& params) {
   std::vector<T> all;

@@ -151,7 +151,7 @@ TEST_CASE("NotTrained: Clipped uses the norm of trained parameters") {
   double of_all = 0;
   for (const double d : moved(optim::Clipped{sgd, norm}, {})) of_all += d * d;
   CHECK(std::sqrt(of_all) < 0.9 * norm);
-  // The same as if the experts had an optimizer that does not clip.
+  // The result is the same as with an optimizer for the experts that does not clip.
   const InGroups apart{[](const Name& name) { return of_expert("." + name.str()); }, sgd, optim::Clipped{sgd, norm}};
   CHECK(same_bits(clipped, moved(apart, {})));
 }
@@ -332,7 +332,7 @@ TEST_CASE("NotTrained: an expert without gradient_is_optional gets all gradients
   CHECK(some.state.m.branch.expert.scale.size() == 0);
   some.step(x, target);
   CHECK(same_bits(values(some.params.branch.expert), begin));
-  // Neither the norm of this gradient nor a NaN in it counts.
+  // The gradient of the experts does not count for the norm of Clipped, and a NaN in it does no harm.
   const auto gate = values(some.params.branch.gate);
   Trainer broken{ctx, mine, MeanSquaredError{}, clipped, Seed{1}, NotTrained{"branch.expert"}};
   broken.accumulate(x, target);

@@ -20,7 +20,7 @@ struct Leaf {
   Tensor<float, 1, Cpu> bias;
   GATEFOLD_PACK(weight, bias)
 };
-/// Vectors of parts and a tensor beside them.
+/// A pack with a vector of packs and a tensor.
 struct Model {
   std::vector<Leaf> layers;
   Tensor<float, 2, Cpu> head;

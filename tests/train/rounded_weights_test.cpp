@@ -1,5 +1,5 @@
-// Owners of a run on a backend that keeps copies of rounded weights. The bits are those without copies, and a step
-// rounds once.
+// Trainer, InputGradient and RoutedTrainer on a backend that keeps copies of rounded weights. Results have the same
+// bits as without copies, and the weights are rounded once per step.
 
 #include <doctest/doctest.h>
 

@@ -82,7 +82,7 @@ void append(std::string& bytes, V value) {
 }
 
 /// Writes a decoder whose matrices are FP8 with random bytes and scales, in two parts with an index. Sizes are no
-/// multiples of 128. Scales precede some of their matrices, and are in another part.
+/// multiples of 128. Some scales precede their matrices, and some are in the other part.
 void make_fp8(const std::filesystem::path& to, const std::string& scale_dtype) {
   std::ofstream(to / "config.json") << R"({"model_type": "mixtral", "vocab_size": 11, "hidden_size": 136,
     "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 3,
@@ -176,7 +176,7 @@ TEST_CASE("save_decoder: keeps stored types, file parts and the tokenizer") {
       });
       resave(from.path, temp.path / "new", nothing);
       expect_same(from.path, temp.path / "new");
-      // The library's own save in parts has an index with other names.
+      // The parts are written here, because io::save would give them other names.
       const TempDirectory parts;
       std::filesystem::copy_file(folders / name / "config.json", parts.path / "config.json");
       std::vector<Made> a, b;
@@ -196,7 +196,7 @@ TEST_CASE("save_decoder: keeps stored types, file parts and the tokenizer") {
       parts.write("{\"weight_map\":{" + index + "}}", "model.safetensors.index.json");
       resave(parts.path, temp.path / "parts", nothing);
       expect_same(parts.path, temp.path / "parts");
-      // Weights in other formats and folders are not copied.
+      // Folders, and weights in other formats, are not copied.
       from.write("old weights", "pytorch_model.bin");
       std::filesystem::create_directory(from.path / "original");
       resave(from.path, temp.path / "new", nothing);
@@ -260,7 +260,8 @@ TEST_CASE("save_decoder: rounds changed FP8 and MXFP4 values to nearest") {
             for (Index i = 0; i < wanted.size(); ++i) {
               const double w = double(wanted.data()[i]), error = std::abs(double(got.data()[i]) - w);
               changed = changed || error > 0;
-              // Half a step: 2^-4 of a number of e4m3. In MXFP4, the step near the largest number is a third of it.
+              // Half a step of e4m3 is at most 2^-4 of a number. Half a step of MXFP4 is less than a third of the
+              // largest number.
               worst = std::max(worst, error / (fp8 ? std::abs(w) / 16 * (1 + 1e-6) + largest / 448 / 512 * 2
                                                    : double(largest) / 6 * 2));
             }
@@ -268,7 +269,7 @@ TEST_CASE("save_decoder: rounds changed FP8 and MXFP4 values to nearest") {
           params, again);
       CHECK(changed);
       CHECK(worst <= 1);
-      // What a save has written, a load and another save do not change.
+      // To load a saved decoder and save it again changes no byte.
       io::save_decoder(temp.path / "again", ctx, config, again, temp.path / "new");
     });
     expect_same(temp.path / "new", temp.path / "again");

@@ -1,4 +1,4 @@
-// A Trainer on a stream that is cut into segments: attention remembers those before.
+// A Trainer on a stream that is cut into segments. Attention remembers earlier segments.
 
 #include <doctest/doctest.h>
 
@@ -38,7 +38,8 @@ Outcome learn(int threads, bool remembers, Index steps, double dropout = 0) {
   Tensor<float, 2, Cpu> x(sequences * length, dim), target(sequences * length, dim);
   Outcome outcome;
   for (Index s = 0; s < steps; ++s) {
-    const auto item = [&](Index g, Index t, Index d) {  // two signs, each with its opposite: a norm loses nothing
+    // An item has two signs, each followed by its opposite, so that LayerNorm loses no information.
+    const auto item = [&](Index g, Index t, Index d) {
       if (t < 0) return 0.f;
       const bool plus = uniform<float>(Seed{7}, std::uint64_t(g), std::uint64_t(t * 2 + d / 2)) < 0.5f;
       return plus == (d % 2 == 0) ? 0.5f : -0.5f;

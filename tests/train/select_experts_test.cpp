@@ -62,8 +62,8 @@ std::string what(const F& f) {
   return "nothing was thrown";
 }
 
-/// Returns the extent in which two tensors for different numbers of experts differ, -1 if none. It tells which extent
-/// is that of experts independently of what gates declare.
+/// Returns the dimension in which two tensors for different numbers of experts differ, or -1 if there is none. So this
+/// test finds the dimension of the experts without the declarations of the gates.
 int expert_extent(const auto& a, const auto& b) {
   int found = -1;
   for (int d = 0; d < a.rank; ++d) {
@@ -73,7 +73,7 @@ int expert_extent(const auto& a, const auto& b) {
   }
   return found;
 }
-/// Requires that `to` holds the list's experts of `from`, by a loop over elements.
+/// Requires that `to` holds the experts of `from` that are in `list`, by a loop over elements.
 struct CheckSelected {
   const std::vector<Index>& list;
   void operator()(const Name& at, const auto& from, const auto& other, const auto& to) const {
@@ -95,7 +95,7 @@ struct CheckSelected {
                   from.data()[(o * before + places[std::size_t(i)]) * inner + j]);
   }
 };
-/// Gives every element another number, so that no two experts are alike.
+/// Gives every element a different number, so that no two experts are equal.
 void number(auto& params) {
   double next = 1;
   for_each_tensor(
@@ -209,7 +209,7 @@ TEST_CASE("select_experts: experts of several kinds are numbered consecutively")
 
 namespace {
 
-/// A model in which a mixture stands inside other layers.
+/// A model in which a mixture is nested in other layers.
 auto model(Index experts, Index depth = 2) {
   return Stack{Residual{update::HeavyBall{.mu = 0.5},
                         PreNorm{LayerNorm{},
@@ -278,7 +278,8 @@ TEST_CASE("select_experts: removing unused experts keeps the losses of training"
   Trainer after{ctx, model(3), MeanSquaredError{}, optimizer, Seed{2}};
   select_experts(before, {0, 2, 3}, after);
   CHECK(after.state.step == 3);
-  find(before.params, "layers.0.branch.branch.branch.gate.selection.speed").data()[0] = 0;  // loads have another mean
+  // The bias must not adapt, because the mean load depends on the number of experts.
+  find(before.params, "layers.0.branch.branch.branch.gate.selection.speed").data()[0] = 0;
   find(before.params, "layers.1.branch.branch.branch.gate.selection.speed").data()[0] = 0;
   find(after.params, "layers.0.branch.branch.branch.gate.selection.speed").data()[0] = 0;
   find(after.params, "layers.1.branch.branch.branch.gate.selection.speed").data()[0] = 0;

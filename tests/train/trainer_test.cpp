@@ -59,7 +59,7 @@ auto model() {
       3};
 }
 
-/// A Cpu backend that counts how often deferred zeros are written after all.
+/// A Cpu backend that counts how often deferred zeros are written.
 struct CountingZeros : cpu::Primitives<CountingZeros, AsTheyAre> {
   static inline int written = 0;
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {

@@ -90,10 +90,10 @@ TEST_CASE("Adam: reference() sets three options; y depends only on u") {
   CHECK(here.y == there.y);
   for (std::size_t i = 0; i < u.size(); ++i)
     CHECK(here.y[i] == doctest::Approx(0.1 * u[i] / std::sqrt(0.001 * u[i] * u[i] + 1e-8)).epsilon(1e-13));
-  // An output as small as those of the reference's initialisation: with ε inside the root the step is small, with ε
-  // outside it is not.
+  // The last u is as small as outputs after the initialisation of the reference. The step is small if ε is inside the
+  // root, but not if ε is outside.
   CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));        // as printed, with 3 digits
-  CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
+  CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε / (√0.001 u) = 7e-4
 }
 
 TEST_CASE("Adam: tiny ε makes the first layer proportional to sign(u)") {
@@ -111,7 +111,7 @@ TEST_CASE("Adam (2): the first layer's small float gradient is exact") {
     const double s = std::sqrt(0.001) * std::abs(u), r = s + 1e-8, inside = std::sqrt(s * s + 1e-8);
     const double outer = Alone<float>(update::Adam{}, 0, {u}).du[0],
                  inner = Alone<float>(update::Adam::reference(), 0, {u}).du[0];
-    CHECK(outer == doctest::Approx(0.1 * 1e-8 / (r * r)).epsilon(16 * 0x1p-24));  // as many roundings of floats
+    CHECK(outer == doctest::Approx(0.1 * 1e-8 / (r * r)).epsilon(16 * 0x1p-24));  // 16 roundings of floats
     CHECK(inner == doctest::Approx(0.1 * 1e-8 / (inside * inside * inside)).epsilon(16 * 0x1p-24));  // likewise
   }
 }

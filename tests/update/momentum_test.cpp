@@ -25,7 +25,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// A rule that is the recursion with all of its coefficients.
+/// A rule that computes update::look_ahead with all of its coefficients.
 struct Ahead {
   double mu = 0.6, gamma = 0.8, ahead = 0.3;
   template <class T, class B>
@@ -97,13 +97,13 @@ TEST_CASE("momentum: a Chain keeps one state for each rule") {
 TEST_CASE("InnerProduct, RowInnerProduct: sum over all elements, over each row") {
   Cpu::Context ctx(2);
   const auto a = matrix<double>({{1, 2, 3}, {-1, 0, 2}}), b = matrix<double>({{2, 0.5, 1}, {4, 7, -3}});
-  double total = 100;  // reduce adds
+  double total = 100;  // reduce adds to this value
   Cpu::reduce<double>(ctx, a.size(), functor::InnerProduct<double>{a.data(), b.data()}, &total);
   CHECK(total == 100 + 6 - 10);
   auto rows = constant_tensor<double>(ctx, quiet_nan, 2);
   Cpu::for_rows(ctx, 2, functor::RowInnerProduct<double, Cpu>{a, b, rows});
   CHECK(values(rows) == std::vector<double>{6, -10});
-  const auto large = matrix<float>({{1e20, -1e20}});  // whose squares no float holds
+  const auto large = matrix<float>({{1e20, -1e20}});  // their squares overflow float
   Cpu::for_rows(ctx, 1, functor::RowInnerProduct<float, Cpu, double>{large, large, rows});
   CHECK(rows(0) == rounded(2.0 * 1e20f * 1e20f));
   total = 0;

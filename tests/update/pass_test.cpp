@@ -49,7 +49,8 @@ auto residual(R rule) {
   return Residual{rule, OneExpert{Linear{.model_dim = kDim}}};
 }
 
-/// Checks that a second pass without begin is refused and writes nothing, and that with begin it repeats the first one.
+/// Checks that a second pass without begin is refused and writes nothing, and that a second pass with begin repeats the
+/// first one.
 template <class L>
 void check_second_pass(const L& layer) {
   Cpu::Context ctx(1);
@@ -72,7 +73,7 @@ void check_second_pass(const L& layer) {
   std::swap(p.x, other);
   CHECK(message_of([&] { p.infer(); }) == forgotten_infer);
   CHECK(support::same_bits(values(p.y, p.carry), first));
-  // It is also refused if its results go elsewhere.
+  // A second pass is also refused if it writes its results elsewhere.
   auto elsewhere = support::pass<float>(ctx, layer, kItems);
   const auto to_elsewhere = [&](const auto& x) {
     return std::pair{
@@ -198,7 +199,7 @@ void check_dcarry(const L& layer) {
   p.backward();
   const auto after = values(p.dx, p.grads, p.dcarry);
   CHECK(message_of([&] { p.backward(); }) == used_before);
-  // The next batch, whose forward writes the same `saved`.
+  // dcarry is also refused after forward of the next batch, which writes the same `saved`.
   auto other = uniform_tensor<float>(ctx, Seed{8}, 1, kItems, layer.in_dim());
   std::swap(p.x, other);
   p.layer.begin(ctx, p.params, kItems, p.carry);
@@ -206,7 +207,7 @@ void check_dcarry(const L& layer) {
   CHECK(message_of([&] { p.backward(); }) == used_before);
   CHECK(support::same_bits(values(p.dx, p.grads, p.dcarry), after));
 
-  // The object may be filled with zeros or other values in any way.
+  // A dcarry can be used again after it was filled with zeros or other values in any way.
   for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.0f); }, p.dcarry);
   p.backward();
   for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.5f); }, p.dcarry);

@@ -41,7 +41,7 @@ TEST_CASE("RmsProp (1): the first layer's small float gradient is exact") {
     float du = 0, dp = 0, dx = 0;
     Cpu::for_each(ctx, 1, functor::RmsPropBackward<float>{0.9f, 0.1f, 1, root, &u, &zero, &one, &dp, &du, &dx});
     const double r = std::sqrt(0.1 * u * u + 1e-8);
-    CHECK(du == doctest::Approx(1e-8 / (r * r * r)).epsilon(16 * 0x1p-24));  // as many roundings of floats
+    CHECK(du == doctest::Approx(1e-8 / (r * r * r)).epsilon(16 * 0x1p-24));  // 16 roundings of floats
   }
 }
 

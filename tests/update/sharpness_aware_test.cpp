@@ -85,7 +85,8 @@ TEST_CASE("SharpnessAware (1): works if squared lengths underflow or overflow") 
 
 TEST_CASE_TEMPLATE("SharpnessAware (1): too short directions are ignored, without NaN", T, float, double) {
   Cpu::Context ctx(1);
-  const double least = sizeof(T) == 4 ? 1.17549435e-38 : 1.4916681462400413e-154;  // of T, of squares in double
+  // The smallest normal float, or the root of the smallest normal double.
+  const double least = sizeof(T) == 4 ? 1.17549435e-38 : 1.4916681462400413e-154;
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
     for (const double length : {least * 4, least / 16, double(std::numeric_limits<T>::denorm_min())}) {
       CAPTURE(length);

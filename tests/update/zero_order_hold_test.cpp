@@ -48,7 +48,7 @@ TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z is precise near 0", T, floa
   CHECK(functor::held_slope(T(0)) == T(0.5));
   for (const double size : {1e-12, 1e-7, 1e-3, 0.1, 0.4999, 0.5001, 2.0, 20.0})
     for (const double z : {size, -size}) {
-      // Computed in long double; near 0, where the quotient cancels, from the series.
+      // Expected values are computed in long double, near 0 from the series, because the quotient loses digits there.
       const long double v = static_cast<T>(z);
       long double value = std::expm1(v) / v, slope = (std::exp(v) - value) / v;
       if (size < 1) {

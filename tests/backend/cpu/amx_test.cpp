@@ -26,8 +26,8 @@ TEST_CASE("AmxTiles: only bfloat16 products use AMX") {
   CHECK_NOTHROW(cpu::AmxTiles<float>::permit());
 }
 
-// Runs with the matrix unit and without it: every count of rows that one, two or three of its tiles hold, and operands
-// that end inside a tile.
+// Runs with and without the matrix unit. The numbers of rows fit one, two or three tiles of the unit, and some operands
+// end inside a tile.
 TEST_CASE("bfloat16 products: sums at tile edges equal the definition") {
   constexpr Index rows = 33, experts = 5;
   CpuBf16::Context alone(1), three(3, true);

@@ -73,12 +73,12 @@ TEST_CASE("PairBatch: computes the sizes of its weights") {
   CHECK(b.packed_size() == 2 * cpu::PackedMatrix<double>::size(300, 600) + cpu::PackedMatrix<double>::size(600, 7));
   CHECK(b.work(3) == 3 * 600 * (2 * 300 + 7));
   CHECK(b.rows(1) == 6);
-  CHECK(b.most_slots() == 9);  // more than were told
+  CHECK(b.most_slots() == 9);  // more than b.slots, because offsets has 9 slots
   CHECK(!b.prepacked());
 }
 
 TEST_CASE_TEMPLATE("nanoseconds: returns the longer of arithmetic and weight-reading time", T, float, double) {
-  const double products = 3.0 * cpu::Register<T>::size, weights = 24;  // a nanosecond (Tuning)
+  const double products = 3.0 * cpu::Register<T>::size, weights = 24;  // per nanosecond, as in Tuning
   const auto longer = [&](Index work, Index read) {
     return std::max(static_cast<double>(work) / products, static_cast<double>(read) / weights);
   };

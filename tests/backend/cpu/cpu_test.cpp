@@ -25,8 +25,8 @@ namespace {
 
 constexpr Index kRows = 9, kDepth = 5, kColumns = 3;
 
-/// Checks a w of one expert against loops: the grouped product of `Primitives`, whose factors are rounded to P, and the
-/// plain product.
+/// Compares two products of the same matrices a and w with loops: the grouped product of `Primitives` for one expert,
+/// which rounds the factors to P, and the plain product, which rounds no factors.
 template <class Primitives, class P, class T>
 void check_product() {
   using B = typename Primitives::Context::Backend;

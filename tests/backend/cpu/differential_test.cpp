@@ -40,7 +40,7 @@ constexpr bool optimised = false;
 constexpr std::uint64_t products = support::slow_build ? 8 : optimised ? 150 : 60;
 constexpr std::uint64_t pairs = support::slow_build ? 8 : optimised ? 400 : 60;
 
-/// Returns how long the slow cases go on.
+/// Returns for how many seconds the slow cases run.
 double seconds() {
   const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
   return text ? std::atof(text) : 60;
@@ -53,14 +53,15 @@ void go_on(F&& f) {
     f(seed);
 }
 
-/// How the rows of an expert were divided: by chunks as tasks, as one block of rows, or as several. And how many rows a
-/// block has: one, one tile, some tiles, or so many that all of them prefetch where weights are packed.
+/// Blocks: the rows of an expert are not divided, because the tasks are chunks of hidden columns (`none`), or they form
+/// one block or several. Rows: a block has one row, at most one tile, some tiles, or so many tiles that every tile
+/// prefetches packed weights.
 enum class Blocks { none, one, several };
 enum class Rows { one, tile, tiles, many };
 using Way = std::tuple<WeightPath, Blocks, Rows>;
 using Ways = std::map<Way, int>;
-/// The ways that were taken by products with transposed weights, by outer products that are stored, and by stored ones
-/// larger than the caches, on several threads and on one.
+/// How often each way was taken by products with transposed weights, by outer products that are stored, and by stored
+/// outer products with non-temporal stores (on several threads, and on one thread).
 struct MoreWays {
   Ways transposed, stored, streamed, streamed_alone;
 };
@@ -96,8 +97,8 @@ void count(const cpu::Batch<P>& batch, bool stores, int threads, Ways& ways, Way
     if (streamed && schedule.streams(p)) ++(*streamed)[taken];
   }
 }
-/// Checks that each of these ways was taken at least 10 times. With the matrix unit two of them do not exist and must
-/// not be taken: the path for few terms, and several blocks that pack for themselves.
+/// Checks that each of the given ways was taken at least 10 times. With the matrix unit, two kinds of ways must not be
+/// taken: rank updates, and several blocks of rows that each pack the weights.
 template <class P>
 void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   for (const Way& way : expected) {
@@ -158,8 +159,8 @@ struct Hidden2With {
 constexpr Index most_weights = 1'000'000;
 constexpr std::array<Index, 14> sizes{1, 3, 16, 31, 33, 64, 97, 128, 160, 256, 257, 300, 512, 530};
 
-/// How often sums over slots were taken in each form: added to what was there or not, of gathered rows or not, weighted
-/// or not.
+/// The number of sums over slots in each form: added to previous values or stored, of gathered rows or not, weighted or
+/// not.
 using Forms = std::map<std::tuple<bool, bool, bool>, int>;
 
 /// Checks one grouped product, one outer product and one sum over slots, with random sizes, skews and threads.
@@ -281,8 +282,8 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   using B = BackendOf<P>;
   CAPTURE(seed);
   Choice choose(seed);
-  // A few more slots than a tile has rows and few columns, so that blocks have few rows; or more slots than a block of
-  // the depth has.
+  // Small cases have few columns and slightly more slots than a tile has rows, so that blocks have few rows. Some other
+  // cases have more slots than one block of the depth.
   const bool small = seed % 4 == 2;
   const Index depth = choose.of(sizes), columns = small ? choose.from(20, 60) : choose.of(sizes),
               budget = choose.from(0, 1 << 18);
@@ -294,9 +295,9 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   auto x = choose.numbers<T>(slots.items * depth);
   const auto w = choose.numbers<T>(E * depth * columns), dc = choose.numbers<T>(S * columns);
   const bool from_zero = choose.one_in(2), transposed = seed % 4 == 1, gathered = seed % 4 == 3;
-  std::vector<Index> order;  // of the slots that an outer product gathers
+  std::vector<Index> order;  // row of dc for each slot, if the outer product gathers rows
   for (Index s = 0; s < S && gathered; ++s) order.push_back(choose.below(S));
-  if (choose.one_in(4))  // subnormal where the numbers are not rounded first
+  if (choose.one_in(4))  // subnormal, unless products round the numbers first
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
   typename B::Context many(threads, true), alone(1);
   cpu::PackedWeights packed;
@@ -352,7 +353,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   if (from_zero) CHECK(same_bits(run(alone, budget, prepacked, false).dw, at_once.dw));
 }
 
-/// Checks one plain product whose operands lie as they are or transposed.
+/// Checks one plain product, each of whose operands is transposed or not.
 template <class T>
 void check_plain(std::uint64_t seed) {
   CAPTURE(seed);

@@ -32,8 +32,8 @@ struct Difference {
   }
 };
 
-/// Returns whether hidden[i, x] = value(first sums, second sums) at row i, column x, and whether nothing beside it
-/// changed.
+/// Returns true if hidden[i, x] = value(first sum, second sum, i, x) for every row i and column x, and if no other
+/// element changed.
 template <class T, std::size_t M, class E, class F>
 bool gives(const E& epilogue, Index rows, Index columns, const F& value) {
   constexpr Index width = cpu::Tile<T>::columns, stride = cpu::Tile<T>::stride;
@@ -94,7 +94,7 @@ TEST_CASE_TEMPLATE("run_epilogue: calls a scalar epilogue element by element", T
 TEST_CASE_TEMPLATE("run_epilogue: reads sums stored in panels", T, float, double) {
   constexpr Index rows = 3, width = 2 * cpu::Register<T>::size, columns = 2 * width + cpu::Register<T>::size + 1,
                   panels = 3;
-  // Writes 1000 i + x to element (i, x), at the place that the definition of the layout gives it.
+  // Sets element (i, x) of the sums to 1000 i + x, at the position that the definition of the layout gives.
   std::vector<T> sums(static_cast<std::size_t>(panels * rows * width)),
       c(static_cast<std::size_t>(rows * columns), T(-1));
   for (Index i = 0; i < rows; ++i)

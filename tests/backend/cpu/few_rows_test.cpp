@@ -114,7 +114,7 @@ TEST_CASE_TEMPLATE("FewRows: equals chains of multiply-adds, writes only its ele
 }
 
 TEST_CASE("FewRows: reads nothing outside its factors") {
-  // The first and last elements of each factor end at a page or a heap block, which the sanitizers check.
+  // Each factor fills its own heap block, so that the sanitizers find a read before or behind the factor.
   for (const bool lines_are_rows : {false, true})
     for (Index columns = 1; columns < 40; columns += 3)
       for (Index depth = 1; depth < 40; depth += 2) {

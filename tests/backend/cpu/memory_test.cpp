@@ -31,7 +31,7 @@ TEST_CASE("Prefetch: begins at the given part or its first row") {
     CHECK(rows.first.next == begin + (t == 0 ? 0 : t == 1 ? 2 : t == 2 ? 5 : 7) * 512);
     CHECK(rows.first.run == 3);
     CHECK(rows.first.jump == 512 - 2 * 64);
-    // Before those come 4 rows of 2 lines each, 256 bytes apart.
+    // 4 other rows of 2 cache lines each, 256 bytes apart, come before these 10 rows.
     const auto both = rows.after_rows(data.data() + 2048, 4, 128, 256);
     CHECK(both.first.next == begin + 2048 * sizeof(float));
     CHECK(both.first.run == 2);

@@ -124,7 +124,7 @@ TEST_CASE_TEMPLATE("grouped_outer: direct stores and epilogues give equal bits" 
 }
 
 TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order", T, float, double) {
-  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they are and transposed
+  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // computed directly or transposed
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {
@@ -187,7 +187,7 @@ TEST_CASE_TEMPLATE("gemm: narrow products overwrite or add, also with depth 0", 
 TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empty experts" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
-  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they are and transposed
+  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // computed directly or transposed
   for (const auto& counts : Vector<Vector<Index>>{{0, 0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {
@@ -207,7 +207,7 @@ TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empt
 
 TEST_CASE_TEMPLATE("grouped_outer: non-temporal stores equal adding to zeros", T, float, double) {
   constexpr Index rows = 512, columns = cpu::tuning.streamed_size / 4 / rows;
-  const OuterCase<T> of({5, 0, 40, 257}, rows, columns);  // a rank update, nothing, one block of the depth, two of them
+  const OuterCase<T> of({5, 0, 40, 257}, rows, columns);  // a rank update, no slots, one block of the depth, two blocks
   const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};
   const View<const T, 2, Cpu> a(of.a.data(), of.items, rows), b(of.b.data(), of.slots.count(), columns);
   for (const int threads : {1, 2}) {

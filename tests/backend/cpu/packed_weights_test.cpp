@@ -114,7 +114,7 @@ TEST_CASE("PackedWeights: add_transposed and pack_columns give the bits of add")
     float* const address = packed.reserve<float>(1, depth, columns, form);
     packed.pack_columns<float>(ctx, address, width, width + 7, w.data() + width * depth, depth, columns);
     packed.pack_columns<float>(ctx, address, 0, width, w.data(), depth, columns);
-    // Weights that also have elements keep their address.
+    // If the weights also have elements, reserve returns the address of the elements.
     std::vector<float> elements = w;
     CHECK(packed.reserve<float>(1, depth, columns, form, elements.data()) == elements.data());
     packed.pack_columns<float>(ctx, elements.data(), 0, columns, w.data(), depth, columns);

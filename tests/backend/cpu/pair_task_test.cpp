@@ -21,7 +21,7 @@ using cpu::WeightBlock;
 
 namespace {
 
-/// Returns v + w + bias[j], or v + bias[j]. The hidden values are the first sums themselves, and a wrong column shows.
+/// Returns v + w + bias[j] for two first products, or v + bias[j] for one. The bias shows a wrong column.
 template <class T>
 struct First {
   std::vector<T> bias;

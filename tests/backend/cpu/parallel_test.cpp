@@ -103,7 +103,7 @@ TEST_CASE("parallel_for: two threads may call it at once") {
 
 namespace {
 
-/// Calls every number in turn, and returns the given answer about the time of work.
+/// Runs every worker number in turn. pays() stores the time of the work and returns the given answer.
 struct Answers : InTurn {
   explicit Answers(bool always) : answer(always) {}
   bool answer;

@@ -47,7 +47,7 @@ struct Last {
     return v + at.load(bias + j) + T(e + s);
   }
 };
-/// The second step of Gated where two separate products compute v and w.
+/// Computes Gated after two separate products: reads v from `first`, and w is the sum of the second product.
 template <class T>
 struct GatedWith {
   View<const T, 2, Cpu> first;
@@ -122,8 +122,8 @@ void check(const Pair<T>& p, const E& middle) {
 
 TEST_CASE_TEMPLATE("grouped_pair: equals two products, bit for bit" * doctest::skip(support::slow_build), T, float,
                    double) {
-  // Experts without rows, with a few rows (multiplied in place), with one tile and with many; widths that are no
-  // multiple of any tile's.
+  // There are experts without rows, with a few rows (multiplied in place), with one tile and with many tiles. Most
+  // widths are no multiple of the width of a tile.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
   for (const auto& n : counts)
     for (const auto& [d, h, c] : {std::array<Index, 3>{5, 7, 3}, {33, 70, 41}, {270, 290, 40}}) {
@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("grouped_pair: many small experts equal two products" * docte
 }
 
 TEST_CASE_TEMPLATE("grouped_pair: few and many rows per expert equal two products", T, float, double) {
-  // Few rows read packed weights in another way than many rows.
+  // Experts with few rows read packed weights in another way than experts with many rows.
   check(Pair<T>({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128), Activate{});
 }
 
@@ -174,7 +174,8 @@ TEST_CASE_TEMPLATE("grouped_pair: prepacked weights keep the bits of whole panel
 }
 
 TEST_CASE_TEMPLATE("grouped_pair: few rows with long hidden pieces equal two products", T, float, double) {
-  // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
+  // A hidden width of 600 is one piece, 2180 is pieces of four and five chunks, and with 2041 a piece fills its memory
+  // to the last column.
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), Activate{});
   check(Pair<T>({8}, 270, 2180, 40), Activate{});
   check(Pair<T>({8, 1}, 270, 2041, 40), ActivateScalar{});

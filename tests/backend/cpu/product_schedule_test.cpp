@@ -64,7 +64,7 @@ TEST_CASE("ProductSchedule: many rows share packed B unless B is plain") {
 }
 
 TEST_CASE("ProductSchedule: uses rank updates for gradients of few slots") {
-  Counted<> c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
+  Counted<> c({1, 32, 33, 0}, 60, 400, true);  // 60 rows are one block, even with tiles of six rows
   CHECK(c.path(0) == WeightPath::rank_update);
   CHECK(c.path(1) == WeightPath::rank_update);
   CHECK(c.path(2) == WeightPath::by_task);
@@ -75,7 +75,7 @@ TEST_CASE("ProductSchedule: uses rank updates for gradients of few slots") {
 TEST_CASE("ProductSchedule: non-temporal stores need one block and whole panels") {
   using Tile = cpu::Tile<float>;
   alignas(64) float c = 0;
-  // how: changes that break one of the conditions
+  // `how` are functions that change the batch so that it breaks one of the conditions
   const auto streams = [&](Index depth, Index columns, auto... how) {
     Counted<> counted({depth}, 60, columns, true);
     counted.batch.accumulate = false;
@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE("ProductSchedule: memory holds packed operands of few-slot gr
   for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
   Counted<P> c(counts, 200, 70, true);
   const Index rows[] = {0};
-  c.batch.all.b.rows = rows;  // gathered: each task would pack them
+  c.batch.all.b.rows = rows;  // gathered: without a shared copy, each task would pack them
   const cpu::ProductSchedule<P> schedule(c.batch, true, 4);
   Index packed = 0;
   for (Index e = 0; e < c.batch.experts; ++e)

@@ -167,7 +167,7 @@ TEST_CASE_TEMPLATE("grouped_gemm: equals loops for gathered rows and empty exper
 TEST_CASE_TEMPLATE("grouped_gemm: has the same bits for any number of threads" * doctest::skip(support::slow_build), T,
                    float, double) {
   for (const bool transpose : {false, true}) {
-    // With one thread a task takes more than one block of columns and of the depth.
+    // With one thread, a task has several blocks of columns and several blocks of the depth.
     const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
     const Vector<T> one = g.run(1, transpose);
     for (const int threads : {2, 3, 8}) CHECK(same_bits(one, g.run(threads, transpose)));
@@ -319,7 +319,7 @@ TEST_CASE("grouped_gemm: computes only the slots of a range of experts") {
 }
 
 TEST_CASE("gemm: splitting a deep product does not change its bits") {
-  // Rows whose tasks pack columns for themselves or share them, and columns that are formed in c or not.
+  // In some cases each task packs columns of b, in others the tasks share packed columns. Some sums are formed in c.
   for (const auto& [rows, depth, columns] :
        {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
     for (const bool transpose : {false, true}) {
@@ -382,7 +382,7 @@ TEST_CASE("grouped_gemm: deep products read prepacked weights") {
 }
 
 TEST_CASE("grouped_gemm: the memory limit for packed weights changes no bits") {
-  // With transposed weights and so many rows several tasks share what is packed.
+  // With transposed weights and so many rows, several tasks share packed weights.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
   for (const int waves : {0, 1}) {
@@ -483,7 +483,7 @@ TEST_CASE_TEMPLATE("rank_update: sums over k in order, writes its elements only"
 TEST_CASE_TEMPLATE("rank_update: stores a sum of -0 as 0", T, float, double) {
   constexpr Index columns = 9 * cpu::Register<T>::size;
   const T least = std::numeric_limits<T>::min();
-  const std::vector<T> a(1, -least), b(columns, least);  // the product of two of them underflows to 0
+  const std::vector<T> a(1, -least), b(columns, least);  // the product of a and b underflows to -0
   for (const auto into : {cpu::Into::store, cpu::Into::stream}) {
     Tensor<T, 1, Cpu> c(columns);
     std::fill_n(c.data(), columns, T(5));

@@ -119,7 +119,7 @@ TEST_CASE("quantised_format: weights of an MXFP4 file keep their values") {
       io::block_scales::decode_mxfp4(bytes, &by, 1, values);
       for (Index k = 0; k < group; ++k) w[static_cast<std::size_t>(k * width + c)] = values[k];
     }
-    // The largest scales stand for numbers that no float holds.
+    // With the largest scales, some values exceed the range of float.
     bool finite = true;
     for (const float v : w) finite = finite && std::isfinite(v);
     if (!finite) continue;

@@ -71,7 +71,7 @@ struct SiluWith {
 /// Computes products c = a w, one for each expert.
 template <class B>
 Matrix<B> product(int threads, Weights form, const Slots& slots, const std::vector<float>& a, const Quantised<B>& w) {
-  typename B::Context ctx(threads, true);  // shares products that would take longer with threads, too
+  typename B::Context ctx(threads, true);  // also divides products that are slower with threads
   cpu::PackedWeights packed;
   const auto weights = w.add(ctx, form, packed);
   const auto use = ctx.use(packed);

@@ -123,7 +123,7 @@ TEST_CASE_TEMPLATE("exp: returns known results for special values", T, float, do
   T lanes[Register<T>::size];
   exp(Register<T>(std::numeric_limits<T>::quiet_NaN())).store(lanes);
   CHECK(std::isnan(lanes[0]));
-  if (std::is_same_v<T, float>) {  // the least argument whose result is normal, and the next
+  if (std::is_same_v<T, float>) {  // the least argument with a normal result, and the next lower one
     const T least = T(-87.33654022216796875);
     CHECK(one(Exp{}, least) >= std::numeric_limits<T>::min());
     CHECK(one(Exp{}, std::nextafter(least, -inf)) == T(0));

@@ -159,7 +159,7 @@ TEST_CASE("Workers: after fork() parent and child have their own threads") {
       CHECK(sum_of_tasks(*workers, 3, 10) == 45);
       std::this_thread::sleep_for(std::chrono::microseconds(pause));
       CHECK(support::in_child([&] { return use(*workers); }) == "45 45 45 all");
-      // A child of a child, and a Workers object destroyed in a child, whether the child used it or not.
+      // Checks a child of a child, and a Workers object that is destroyed in a child, which may have used the object.
       const bool used = i % 2 == 1;
       const std::string expected = "45 45 45 all";
       CHECK(support::in_child([&] {
@@ -258,7 +258,7 @@ TEST_CASE("Workers: pays() is true only for long work") {
 }
 
 TEST_CASE("Workers: pays() adds up short work until threads are woken") {
-  if (cpu::usable_processors() < 2) return;  // with more threads than processors it does not add up
+  if (cpu::usable_processors() < 2) return;  // with more threads than processors, pays() does not add up
   // The first call starts the thread, which then spins for 200 µs before it sleeps.
   const auto let_sleep = [](Workers& pool) {
     CHECK(!pool.pays(0));
@@ -270,7 +270,7 @@ TEST_CASE("Workers: pays() adds up short work until threads are woken") {
   for (int i = 0; i < 100 && calls == 0; ++i)
     if (workers.pays(20'000)) calls = i + 1;  // each call saves at most 10 µs of the assumed 30 µs
   CHECK(calls >= 3);
-  // Pauses after which the thread sleeps again start the sum again.
+  // After a pause in which the thread falls asleep again, pays() adds up from 0.
   Workers paused(2);
   let_sleep(paused);
   for (int i = 0; i < 20; ++i) {

@@ -19,8 +19,7 @@ using cpu::Tile;
 
 namespace {
 
-/// Packed rows of A and columns of B of some depth. The sums of packed panels are those that all other layouts must
-/// give.
+/// Packed rows of A, and B as a matrix and as packed panels. All other layouts must give the sums of the packed panels.
 template <class P>
 struct Products {
   using T = cpu::SumOf<P>;
@@ -45,8 +44,8 @@ struct Products {
                        cpu::Prefetch::nothing(panel_words.data()));
     return sums;
   }
-  /// Compares the sums read from memory, written into panels and into rows of a matrix. Elements beside them keep their
-  /// values.
+  /// Compares the sums of sum_from_memory with the expected sums, first written into panels, then into rows of a
+  /// matrix. Checks that the other elements of the matrix keep their values.
   template <class Source>
   void check(const Source& source, Index rows, Index count, const std::vector<T>& panel_words) const {
     const std::vector<T> all = expected(rows, count, panel_words);

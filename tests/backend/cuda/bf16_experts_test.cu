@@ -36,7 +36,8 @@ struct Keep {
   }
 };
 
-/// Checks two products in a row of whole numbers. Everything is exact but the middle values, which are rounded once.
+/// Checks two consecutive products of whole numbers. All values are exact except the middle values, which are rounded
+/// once.
 template <std::size_t M>
 void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last, bool packed) {
   Cuda::Context memory;

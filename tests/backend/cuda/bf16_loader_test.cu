@@ -64,8 +64,8 @@ void check(Index lines, Index depth) {
           if (place < rows && along < stride)
             expected = values[static_cast<std::size_t>(
                 (Gathers ? picked[static_cast<std::size_t>(place)] : place) * stride + along)];
-          // along_lines: a row of shared memory holds 64 lines of one depth; in a tile of 32 lines, 32 lines of this
-          // depth and 32 lines of the depth 32 further on
+          // With along_lines, a row of shared memory holds 64 lines at one depth. If a tile has 32 lines, the row holds
+          // 32 lines at depth k and 32 lines at depth k + 32.
           const int row = along_depth ? line : Lines == 32 ? k % 32 : line / 64 * 64 + k;
           const int column = along_depth ? k : Lines == 32 ? line + k / 32 * 32 : line % 64;
           const int at = t * size + Bf16Place::at(row, column / 8) / 2 + column % 8;

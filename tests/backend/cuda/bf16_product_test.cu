@@ -13,8 +13,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Returns the first `rows` result rows of each of two experts with `count` rows, or of the first one alone with
-/// `alone`. Every call must give them the same bits.
+/// Returns the first `rows` result rows of each of two experts with `count` rows, or with `alone` only the rows of the
+/// first expert. These rows must have the same bits in every call.
 std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose, bool alone = false) {
   const Index experts = alone ? 1 : 2;
   const ProductCase c{.counts = std::vector<Index>(static_cast<std::size_t>(experts), count),
@@ -124,8 +124,8 @@ TEST_CASE("cuda: bfloat16 products of few rows equal naive sums") {
     Index columns;
     int width;
   };
-  // For one expert: up to half as many tiles of 64 columns as multiprocessors, then fewer tiles of 128 than
-  // multiprocessors, then as many
+  // With one expert, tiles have 32 columns for up to 64 (multiprocessors / 2) columns, 64 columns for up to
+  // 128 (multiprocessors − 1) columns, and 128 columns otherwise.
   for (const Size& size :
        {Size{1, 32}, Size{40, 32}, Size{64 * (multiprocessors / 2), 32}, Size{64 * (multiprocessors / 2) + 1, 64},
         Size{128 * (multiprocessors - 1), 64}, Size{128 * (multiprocessors - 1) + 1, 128}}) {

@@ -34,8 +34,8 @@ static __global__ void __launch_bounds__(Shape::threads)
   tile.finish(ring, place, c, stride, Difference{at.expert, at.first});
 }
 
-/// Checks the last tile of a product, part of which lies outside: with results in float, or in bfloat16 rows of whole
-/// units.
+/// Checks the last tile of a product, which extends past the last row and the last column. The results are float, or
+/// bfloat16 in rows of whole units.
 template <class Shape, class C>
 void check() {
   Cuda::Context ctx;
@@ -87,7 +87,7 @@ TEST_CASE("bfloat16 tiles: fit shared memory from compute capability 8.6") {
   const auto bytes = []<class Shape>(Shape) {
     return Bf16Tile<Shape, Layout::along_depth, Layout::along_lines, 1>::bytes;
   };
-  // 99 KiB less what a kernel needs besides
+  // A block can have 99 KiB of shared memory, of which the kernel needs up to 1 KiB for other data.
   CHECK(bytes(Bf16ManyRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16SomeRows{}) <= 98 * 1024);
   CHECK(bytes(Bf16Skinny{}) <= 98 * 1024);

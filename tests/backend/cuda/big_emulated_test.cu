@@ -94,7 +94,7 @@ TEST_CASE("packed weights: elements beyond 2^31 are rounded") {
 
 TEST_CASE("products and gradients: compute elements beyond 2^31") {
   Cuda::Context ctx;
-  const Index slots = (Index(1) << 29) + 3, depth = 4, columns = 8;  // c has 2^32 elements, a 2^31
+  const Index slots = (Index(1) << 29) + 3, depth = 4, columns = 8;  // c has over 2^32 elements, a has over 2^31
   const Reserved<float> a(slots * depth), w(2 * depth * columns), c(slots * columns);
   Reserved<Index> offsets(3);
   set_offsets(offsets, {0, 2, slots});
@@ -103,7 +103,7 @@ TEST_CASE("products and gradients: compute elements beyond 2^31") {
   const Groups<Cuda> groups{View<const Index, 1, Cuda>(offsets.data, 3), {}, slots};
   const View<const float, 2, Cuda> a_view(a.data, slots, depth), c_view(c.data, slots, columns);
   {
-    const LastBlocks last(3);  // among them tiles past the last row
+    const LastBlocks last(3);  // some of them compute tiles past the last row
     Cuda::grouped_gemm(ctx, groups, a_view, View<const float, 3, Cuda>(w.data, 2, depth, columns), false,
                        View<float, 2, Cuda>(c.data, slots, columns), functor::Store{});
   }
@@ -145,7 +145,8 @@ TEST_CASE("weights and their gradients: can have more than 2^31 elements") {
   CHECK(dw.back(2) == 21);
   CHECK(dw.back(3) == 0);
 
-  // The weights have as many elements. Checks the last columns, sums over the whole depth.
+  // The weights have as many elements as the gradient. Checks the last columns of the result, which are sums over the
+  // whole depth.
   const Reserved<float> c(columns);
   Cuda::grouped_gemm(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
                      View<const float, 3, Cuda>(dw.data, experts, depth, columns), false,

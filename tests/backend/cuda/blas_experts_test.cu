@@ -1,5 +1,5 @@
-// The grouped products by cuBLAS, for contexts that ask for it: the results of our own kernels, summed in cuBLAS's
-// order.
+// The grouped products by cuBLAS, in contexts with the option blas_experts. They equal the products of the library's
+// own kernels, except that cuBLAS adds in another order.
 #include "gatefold/backend/cuda/blas_experts.cuh"
 
 #include <doctest/doctest.h>
@@ -30,7 +30,7 @@ void check(const ProductCase& c) {
   CHECK(difference_of_product<T>(ctx, c, kTolerance<T>) == "");
   CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>) == "");
   CHECK(difference_of_gradients<T>(ctx, c, kTolerance<T>, true, true) == "");
-  if constexpr (std::is_same_v<T, double>) {  // the same calls again, with one matrix and with two
+  if constexpr (std::is_same_v<T, double>) {  // also two products in turn, the first with one matrix or two
     CHECK(difference_of_pair<T, 1>(ctx, c, 6, kTolerance<T>) == "");
     CHECK(difference_of_pair<T, 2>(ctx, c, 6, kTolerance<T>) == "");
   }
@@ -130,8 +130,8 @@ TEST_CASE("cuda: cuBLAS experts: forward reads externally changed offsets") {
 }
 
 #ifdef NDEBUG  // otherwise a second copy of the offsets finds the change
-/// The backward pass relies on nobody writing offsets between. It gives the products of the old offsets, which shows
-/// that it has not read them again.
+/// The backward pass relies on offsets that do not change after forward. Here the offsets change, and the backward pass
+/// gives the products of the old offsets, which shows that it does not read the offsets again.
 TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
   Cuda::Context ctx({.blas_experts = true});
   Slots slots(ctx);

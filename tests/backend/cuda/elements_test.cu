@@ -24,7 +24,7 @@ __global__ void move_kernel(const From* from, To* to, int count, float* past) {
   for (int i = count; i < Size; ++i) past[i] = v.v[i];
 }
 
-/// Moves every count of elements from every place within 16 bytes.
+/// Moves `count` elements that begin at `place`, for every count up to Size and for eight neighbouring places.
 template <int Size, class From, class To>
 void check_moves() {
   CAPTURE(Size);
@@ -52,7 +52,7 @@ void check_moves() {
     }
 }
 
-/// Every operator and function, of eight values together and of each value alone.
+/// Applies operator or function `which` to eight values together, or to a single value.
 struct All {
   template <class V>
   __device__ V operator()(int which, const V& a, const V& b) const {

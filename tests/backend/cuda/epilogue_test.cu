@@ -91,7 +91,7 @@ void check_activation() {
   using E = Compose<Act, ScalarOnly>;
   static_assert(ElementsEpilogue<E, 1> == !ScalarOnly);
   if constexpr (ScalarOnly) static_assert(E::scalar_only);
-  // The tolerance is that of float beside double: a difference of terms up to 4 loses some bits
+  // The tolerance allows for float instead of double: a difference of terms up to 4 loses some bits.
   check<1, float>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 1e-4);
   check<1, Bfloat16>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 0x1p-8 + 1e-4);  // half the last of 8 bits
   const auto rounded = kept.values();

@@ -16,8 +16,8 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Sorts and compares with the definition: for each key in turn the positions that have it. What stands after them must
-/// not change.
+/// Sorts and compares with the definition: the positions of the first key, then the positions of the second key, and so
+/// on. Elements after these positions are not compared.
 std::string difference_of_groups(const std::vector<Index>& keys, Index groups) {
   const Index n = static_cast<Index>(keys.size());
   std::vector<std::vector<Index>> positions(static_cast<std::size_t>(groups));

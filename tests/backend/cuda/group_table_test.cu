@@ -56,5 +56,5 @@ TEST_CASE("fits_table: accepts only tables within its limits") {
   CHECK(!fits_table(8, TableTile::most_each + 1, 8));
   CHECK(!fits_table(8, 2, 0));
   CHECK(!fits_table(8, 2, TableTile::most_groups + 1));
-  CHECK(TableTile::bytes(TableTile::most_groups) <= 48 * 1024 - 1024);  // beside what a scan needs
+  CHECK(TableTile::bytes(TableTile::most_groups) <= 48 * 1024 - 1024);  // 1 KiB is left for a scan
 }

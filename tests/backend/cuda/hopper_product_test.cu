@@ -19,7 +19,8 @@ using detail_::device::Layout;
 
 namespace {
 
-/// Row counts of experts: many rows, tiles that end inside, none. The counts are no multiples of a tile's depth.
+/// Row counts of experts with many rows, whose last tile is not full, and of experts without rows. The counts are no
+/// multiples of a tile's depth.
 const std::vector<Index> kCounts = {0, 200, 129, 0};
 
 /// Returns whether Hopper's kernel computes the product.
@@ -61,9 +62,9 @@ struct Matrix {
   detail_::device::Bf16Matrix get() { return {values.data(), stride}; }
 };
 
-/// Compares the same product of both kernels bit by bit.
+/// Compares one product by Hopper's kernel and by the kernel for all devices, bit by bit.
 /// @tparam Count  the number of second factors
-/// @param skip  values before the beginning of c, and of what is added to it
+/// @param skip  number of values before the beginning of c and of the addend
 template <Layout OfB, int Count, class C, class E = TwiceOrDifference, int Terms = 1>
 void check_bits(Index depth, Index columns, Index skip = 0) {
   Cuda::Context memory;
@@ -95,7 +96,7 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
   CHECK(difference(one.values(), two.values()) == "");
 }
 
-/// Compares the same sums over columns of both kernels bit by bit.
+/// Compares the sums over columns by Hopper's kernel and by the kernel for all devices, bit by bit.
 void check_column_sums(Index depth, Index columns) {
   Cuda::Context memory;
   CudaBf16::Context ctx;
@@ -171,7 +172,7 @@ TEST_CASE("cuda: Hopper products: have the bits of the general kernel") {
 
 TEST_CASE("cuda: Hopper products: read rows rounded once, in slot order") {
   for (const bool gather : {false, true})
-    for (const Index count : {200, 9})  // for few slots only the gradient goes by Hopper's kernel
+    for (const Index count : {200, 9})  // with few slots, only the gradient uses Hopper's kernel
       check_rounded_once({.counts = {count, 0, count / 2}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
   check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }

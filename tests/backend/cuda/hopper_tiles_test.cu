@@ -56,7 +56,7 @@ TEST_CASE("cuda: Hopper tiles of slots: follow expert, row, column order") {
   CHECK(got[6 * 8] == -1);
   got.resize(6 * 8);
   CHECK(got == expected);
-  CHECK(listed<false, 2>(offsets, 0, columns, depth, 10)[9 * 8] == -1);  // 128 columns of each of two matrices
+  CHECK(listed<false, 2>(offsets, 0, columns, depth, 10)[9 * 8] == -1);  // a tile has 128 columns of each matrix
   CHECK(listed<false, 2>(offsets, 0, columns, depth, 10)[8 * 8] == 2);
 }
 

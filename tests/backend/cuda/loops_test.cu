@@ -193,7 +193,7 @@ TEST_CASE("cuda: for_rows: lanes access floats in fours, within the row") {
         CAPTURE(rows);
         CAPTURE(columns);
         CAPTURE(before);
-        const Index width = columns + before;  // the last columns of a row belong to nobody
+        const Index width = columns + before;  // the last `before` columns of a row are not used
         std::vector<float> expected = random_vector<float>(before + rows * width, 3);
         DeviceArray<float> x(ctx, expected);
         DeviceArray<int> at_once(ctx, std::vector<int>(static_cast<std::size_t>(rows * columns), 0));

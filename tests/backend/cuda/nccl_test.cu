@@ -52,7 +52,7 @@ std::vector<double> sum_on(W& world, int device) {
   });
   return found;
 }
-/// The same sum by hand, which is also that of one process.
+/// Returns the sum over the three shards, computed on the host. One process gives the same sum.
 std::vector<double> expected_sum() {
   std::vector<double> sum;
   for (int i = 0; i < 7; ++i) sum.push_back(1.0 / (3 + i) + 1.0 / (10 + i) + 1.0 / (17 + i));  // (0 + 1) + 2

@@ -28,7 +28,7 @@ double value_of(std::uint32_t half) {
   return (half & 0x8000u ? -1 : 1) * (std::isinf(v) ? std::ldexp(1.0, 128) : v);
 }
 
-/// Returns the upper half of the float nearest to x, the even one of two equally near.
+/// Rounds x to the nearest float whose lower half is 0, with ties to even. Returns the upper half of this float.
 std::uint16_t nearest(float x) {
   const std::uint32_t below = std::bit_cast<std::uint32_t>(x) >> 16;  // towards 0
   if (std::isinf(x)) return static_cast<std::uint16_t>(below);

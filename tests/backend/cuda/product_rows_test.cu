@@ -91,7 +91,7 @@ void check_shape() {
   CHECK(Shape::threads % 32 == 0);
   CHECK(Shape::threads % Shape::Lanes::size == 0);
   CHECK(sizeof(detail_::device::RowsStaging<Shape, float>) <=
-        48 * 1024);  // what a block may have without asking for more
+        48 * 1024);  // the default limit of shared memory of a block
   CHECK(sizeof(detail_::device::RowsStaging<Shape, double>) <= 48 * 1024);
 }
 

@@ -64,7 +64,7 @@ void check_edges() {
   }
 }
 
-/// Returns the rounds of blocks by which a product chooses its kernel.
+/// Returns the number of rounds of blocks of a product, which decides about the kernel.
 template <class T, int Matrices>
 Index rounds_of(const Cuda::Context& ctx, const ProductCase& c) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;
@@ -94,8 +94,8 @@ void check_many_tiles() {
   }
 }
 
-/// Checks a product whose blocks stay on the device and hand tiles over. Captured in a graph and run repeatedly, it
-/// gives the bits of a plain launch. So every launch must leave its flags as it found them.
+/// Checks a product whose blocks stay on the device and share tiles. If a captured graph with the product runs
+/// repeatedly, each run must give the bits of a plain launch and lower the flags again.
 void check_replay() {
   Cuda::Context ctx;
   using Shape = detail_::device::ManyTiles<float, 1>;
@@ -138,7 +138,7 @@ void check_replay() {
     CHECK(flags_are_lowered());
   }
   Cuda::from_host(ctx, static_cast<Index>(before.size()), before.data(), out.data());
-  run();  // a launch after those of the graph gives them too
+  run();  // a plain launch after those of the graph gives the same bits
   CHECK(difference(expected, out.values()) == "");
 }
 
@@ -165,7 +165,7 @@ void check_many_experts() {
     }
 }
 
-/// Returns the first row of a product of one expert with `rows` items, the first of which are always the same.
+/// Returns the first row of a product of one expert with `rows` items. The first item does not depend on `rows`.
 template <class T>
 std::vector<T> first_row_among(Index rows, Index depth, Index columns, bool transpose) {
   Cuda::Context ctx;
@@ -199,7 +199,8 @@ void check_independence() {
     }
 }
 
-/// Checks every product over slots that begin after those of other experts and end before the bound.
+/// Checks products over slots that begin after the slots of other experts and end before the bound on the number of
+/// slots.
 template <class T>
 void check_part_of_slots() {
   Cuda::Context ctx;
@@ -244,7 +245,7 @@ void check_nothing() {
   check({.counts = {100}, .depth = 0, .columns = 4});
 }
 
-/// Returns the case of a number: even or skewed counts, empty experts, any layout.
+/// Returns a random case with even or skewed counts, empty experts and any layout.
 ProductCase random_case(unsigned seed) {
   std::mt19937 generator(seed);
   const auto from = [&](Index least, Index most) {

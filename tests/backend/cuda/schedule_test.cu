@@ -73,7 +73,7 @@ TEST_CASE("Schedule: assigns every step once, in order, evenly") {
 }
 
 TEST_CASE("Schedule: assigns whole tiles in rounds while many are left") {
-  const Schedule schedule(10, 4, 3);  // 3 tiles per block and one: two rounds, then 4 tiles of 4 steps for 3 blocks
+  const Schedule schedule(10, 4, 3);  // 10 tiles for 3 blocks: two rounds of 3 whole tiles, then 4 tiles remain
   const auto is = [](const TilePart& part, Index tile, int begin, int end) {
     return part.tile == tile && part.begin == begin && part.end == end;
   };

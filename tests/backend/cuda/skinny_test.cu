@@ -11,8 +11,8 @@ namespace {
 template <class Strip, class T, int Matrices>
 void check_ring() {
   using R = Ring<Strip, T, Matrices>;
-  CHECK(sizeof(R) <= 48 * 1024);  // what a block may have without asking for more
-  CHECK(R::stages >= 2);          // one is read while another is loaded
+  CHECK(sizeof(R) <= 48 * 1024);  // the default limit of shared memory of a block
+  CHECK(R::stages >= 2);          // one stage is read while another is loaded
   CHECK(sizeof(Bfloat16[Strip::depth][Strip::columns]) <= sizeof(T[Strip::depth][Strip::columns]));
 }
 
@@ -22,10 +22,10 @@ void check_strip() {
   check_ring<Strip, float, 2>();
   check_ring<Strip, double, 1>();
   check_ring<Strip, double, 2>();
-  CHECK(Strip::threads % Strip::columns == 0);        // a thread has one column
-  CHECK(Strip::rows % Strip::row_step == 0);          // and all threads have equally many rows
-  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // groups of four of a fill whole rows
-  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // and those of b
+  CHECK(Strip::threads % Strip::columns == 0);        // each thread has one column
+  CHECK(Strip::rows % Strip::row_step == 0);          // all threads have equally many rows
+  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // if each thread loads four values of a, they fill whole rows
+  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // if each thread loads four values of b, they fill whole rows
   CHECK(Strip::depth % 4 == 0);
 }
 

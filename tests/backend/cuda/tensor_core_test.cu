@@ -25,7 +25,7 @@ static __global__ void one_product(const Bfloat16* a, const Bfloat16* b, float* 
   std::uint32_t from_a[4], from_b[4];
   detail_::device::load_matrices<A>(
       from_a, detail_::device::shared_address(A ? &of_a[low + third][second] : &of_a[low + second][third]));
-  // b is 16 deep and 8 wide. For columns past these the same matrices are loaded again.
+  // b has depth 16 and 8 columns. load_matrices loads 16 columns, so it loads the same matrices twice.
   detail_::device::load_matrices<!B>(from_b,
                                      detail_::device::shared_address(B ? &of_b[low][second] : &of_b[low + second][0]));
   float sum[4] = {1, 2, 3, 4};

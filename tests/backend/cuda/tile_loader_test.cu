@@ -15,7 +15,7 @@ using namespace gatefold::detail_::device;
 namespace {
 
 constexpr int kLines = 32, kDepth = 16, kTiles = 3;
-constexpr int kEven = 128, kUneven = 96;  // threads: each moves one four; some move two
+constexpr int kEven = 128, kUneven = 96;  // numbers of threads: each moves one group of four values, or some move two
 constexpr int kTileSize = kDepth * kLines;
 
 /// Copies the lines from `first` on, with depth from `begin` on, into tiles [tile][depth][line].

@@ -18,7 +18,7 @@ void check() {
   CHECK(Shape::threads == 32 * Shape::warps_down * Shape::warps_across);
   CHECK(Shape::threads * Shape::row_parts * Shape::column_parts * 16 == Shape::rows * Shape::columns);
   CHECK(Shape::threads <= 1024);
-  // The shared memory that a block may have without asking for more.
+  // A block may have 48 KiB of shared memory by default.
   constexpr std::size_t shared = sizeof(Staging<Shape, Matrices, T>);
   CHECK(shared <= 48 * 1024);
 }

@@ -45,13 +45,13 @@ struct Columns {
     const auto load = [&](const auto& at, Index j) { return at.load(mine + j); };
     sums[row * kLanes + lanes.lane] = sum_columns<T>(lanes, columns, load);
     maxima[row * kLanes + lanes.lane] = max_columns<T>(lanes, columns, load);
-    // The copy shows a column that two lanes take or none.
+    // The copy is wrong if two lanes compute a column, or no lane does.
     each_column<T>(lanes, columns,
                    [&](const auto& at, Index j) { at.store(copy + j, at.load(copy + j) + at.load(mine + j)); });
   }
 };
 
-/// What the first lane found, as each lane gets it.
+/// Values of the first lane, which from_first passes to every lane.
 struct Found {
   Index large;
   float numbers[3];
@@ -68,7 +68,8 @@ struct ShareFound {
   }
 };
 
-/// Stores sums, maxima and first values of rows that share a warp. Rows of odd number add their sum twice.
+/// Stores sums, maxima and first values of rows that share a warp. Rows with an odd index add their sum twice. Every
+/// third row stores nothing.
 template <int Size>
 __global__ void parts_kernel(const double* values, double* sums, double* maxima, double* firsts) {
   const int lane = static_cast<int>(threadIdx.x) % Size;

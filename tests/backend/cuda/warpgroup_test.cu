@@ -18,7 +18,7 @@ struct Maps {
   CUtensorMap a, b;
 };
 
-/// Computes c = Σ a b over a depth of 16 `steps`, with a in one box and b in four.
+/// Computes c = Σ a b over the depth 16 · `steps`. a is in one box, b in four boxes.
 template <bool A, bool B>
 static __global__ void __launch_bounds__(128) one_product(const __grid_constant__ Maps maps, int steps, float* c) {
 #if GATEFOLD_SM_90A

@@ -1,4 +1,4 @@
-// A kernel, its launch and its tests. Nothing but the last case knows of the emulator.
+// A kernel, its launch and its tests. Only the last test case uses the emulator directly.
 #include <doctest/doctest.h>
 
 #include <string>

@@ -134,7 +134,8 @@ TEST_CASE("Load: deviation 0 gives a finite loss and zero gradients") {
       Saved<FloatGate, float, Cpu> saved;
       const FloatGate::Extra<float, Cpu> extra{.selection = noise};
       gate.forward(ctx, p, x, plan, saved, extra);
-      // Every item surely takes the same expert: v = (0, 0, N), or N/2 if the threshold is the expert itself.
+      // All items certainly take the same expert, so v = (0, 0, N). If that expert itself sets the threshold,
+      // v = (0, 0, N/2). The loss is 2 in both cases.
       CHECK(saved.auxiliary(0) == rounded<float>(2));
       auto dplan = plan.grad(ctx);
       ExtraGrad<FloatGate, float, Cpu> dextra;

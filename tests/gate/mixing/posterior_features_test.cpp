@@ -242,8 +242,8 @@ TEST_CASE("attention_entropies: equals the entropy of each row of A") {
 }
 
 TEST_CASE("follow_head: picks the first head of lowest entropy sum") {
-  // In sequence 0 (items 0 to 5) the lowest sum so far is first that of head 1, then 0 ties with 1 and wins, then 2
-  // wins. In sequence 1 all heads tie throughout.
+  // In sequence 0 (items 0 to 5), head 1 first has the lowest sum so far. Then head 0 ties with head 1 and wins, then
+  // head 2 wins, and at last head 0. In sequence 1 all heads tie throughout.
   const double rows[all_items][all_heads] = {{2, 1, 3}, {1, 2, 2}, {9, 9, 0}, {3, 3, 0}, {2, 3, 0}, {0, 9, 5},
                                              {1, 1, 1}, {2, 2, 2}, {0, 0, 0}, {4, 4, 4}, {1, 1, 1}, {3, 3, 3}};
   for (const bool causal : {true, false}) {
@@ -251,7 +251,8 @@ TEST_CASE("follow_head: picks the first head of lowest entropy sum") {
     for (Index i = 0; i < all_items; ++i)
       for (Index h = 0; h < all_heads; ++h) g.entropy(i, h) = rows[i][h];
     g.trace.entropy = g.entropy;
-    // Item 2 is padding and keeps the choice before it: the sums are 3 3 5, 3 3 5, 6 6 5, 8 9 5, 8 18 10.
+    // Item 2 is padding and keeps the choice before it.
+    // From item 1 on, the sums are 3 3 5, 3 3 5, 6 6 5, 8 9 5, 8 18 10.
     const std::vector<Index> so_far{1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0}, whole(all_items, 0);
     CHECK(g.followed(FollowedHead::lowest_entropy) == (causal ? so_far : whole));
     CHECK(g.followed(FollowedHead::lowest_entropy_of_sequence) == whole);

@@ -208,7 +208,8 @@ TEST_CASE_TEMPLATE("streamed mixing: log q is exact if q almost underflows", T, 
   const bool wide = std::is_same_v<T, double>;
   for (const bool small_weights : {false, true}) {
     CAPTURE(small_weights);
-    // The last 64 of 68 items know expert 1, by weights as small as exp(level) or by an r as small.
+    // In each sequence of 68 items, the last 64 have a positive r of expert 1. Either the weights of these items are as
+    // small as exp(level), or their r is.
     const Index rows = 68, steps = 24;
     Mixing<T> m(1, 2 * steps * rows, rows, 1, 3, false);
     m.scale = 1;
@@ -367,7 +368,7 @@ TEST_CASE("streamed mixing: gradients across blocks agree; threads change no bit
     if (first.empty()) first = all;
     CHECK(same_bits(all, first));
     if (threads > 1) continue;
-    // Compares three values of key 5, which every block of rows sees, with difference quotients.
+    // Compares the gradients of three values with difference quotients. Every block of rows sees key 5.
     const auto f = [&] {
       m.forward();
       double v = 0;
@@ -391,8 +392,8 @@ TEST_CASE("streamed mixing: gradients across blocks agree; threads change no bit
 
 namespace {
 
-/// Items that each follow one of several heads, and an equivalent without `Following`: the features of all heads side
-/// by side, with a query that is 0 except for the followed head.
+/// Items that each follow one of several heads (`one`), and an equivalent mixing without `Following` (`all`). `all` has
+/// the features of all heads side by side, and its queries are 0 except for the followed head.
 struct Followed {
   Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
   Tensor<Index, 1, Cpu> head;

@@ -54,7 +54,7 @@ struct Alone {
   }
   void forward() { mixing.forward(ctx, params, x, z, q, saved, extra); }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
-  /// Returns S[i,:] of equation (1) over the sequence of i in loops, 0 where i does not see.
+  /// Returns S[i,:] of equation (1) over the sequence of i in loops, with 0 for items that i does not see.
   std::vector<double> weights(Index i) const {
     const Index length = extra.length ? extra.length : x.extent(0), first = i / length * length;
     const double tau = extra.tau.value_or(mixing.tau);

@@ -25,7 +25,7 @@ Tensor<T, 2, Cpu> score(const CosineScores& scores, const CosineScores::Params<T
   scores.forward(ctx, p, x, z);
   return z;
 }
-/// Computes ⟨r, v⟩ and both lengths in loops.
+/// Computes ⟨r, v⟩ and the lengths of r and v in loops.
 struct Angle {
   double dot = 0, item = 0, expert = 0;
   Angle(const CosineScores::Params<double, Cpu>& p, const Tensor<double, 2, Cpu>& x, Index n, Index e) {

@@ -23,7 +23,7 @@ namespace {
 const Noise noise{Random{Seed{5}, 2}};
 
 /// Fills one place after another in the order that Capacity documents: by choice, then surer items first (batch
-/// priority), then by item. Rooms are those of (1). `dense` holds the picks before any were dropped.
+/// priority), then by item. The room of an expert is (1). `dense` holds the picks before any were dropped.
 template <class S>
 Ids placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k, const std::vector<double>& valid) {
   const Index items = dense.items(), size = policy.group > 0 ? policy.group : items;

@@ -19,7 +19,7 @@ namespace {
 
 using ScheduledGate = ComposedGate<LinearScores, Independent, ScheduledTopK>;
 
-/// Extra inputs that ask for 3 experts.
+/// Extra inputs with k = 3.
 struct Three {
   template <class T>
   ScheduledGate::Extra<T, Cpu> operator()(Element<T>, Index, Index) const {
@@ -66,7 +66,7 @@ TEST_CASE("ScheduledTopK: k outside 1 … experts throws") {
   const auto mixture = [](Index k) {
     return Mixture{ScheduledGate{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 2}};
   };
-  auto wide = pass<double>(ctx, mixture(4), 2);  // K is given with every call
+  auto wide = pass<double>(ctx, mixture(4), 2);  // forward checks k, because the extra inputs can replace it
   CHECK(message_of([&] { wide.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(wide.untouched());
   wide.extra.selection.k = 3;

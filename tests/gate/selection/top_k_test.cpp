@@ -233,7 +233,7 @@ TEST_CASE("TopK: k = 1 with renormalise gives router gradient 0") {
 }
 
 TEST_CASE("TopK: ranks by logits if float probabilities underflow") {
-  // x = 1, so the weights are the logits. In float all probabilities but one are 0.
+  // x = 1, so the logits are the weights of the router. In float all probabilities but one are 0.
   Cpu::Context ctx(1);
   auto p = pass<float>(
       ctx, Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 3}}, Linear{.model_dim = 1}}, 1);

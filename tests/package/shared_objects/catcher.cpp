@@ -1,4 +1,4 @@
-// The second shared object. It hides its names, and catches the errors that the first one throws by their types.
+// The second shared object. It hides its names. It catches the errors of the first shared object by their types.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 

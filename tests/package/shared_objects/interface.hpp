@@ -8,7 +8,7 @@
 namespace thrower {
 
 using Identities = std::array<const void*, 5>;
-/// Throws Error, ArgumentError, FileError, DeviceError or NotFiniteError. `number` counts them from 0.
+/// Throws Error, ArgumentError, FileError, DeviceError or NotFiniteError, for the numbers 0, 1, 2, 3 and 4.
 void throw_error(int number);
 void throw_pointer(std::exception_ptr& to);
 Identities identities();
