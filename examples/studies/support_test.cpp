@@ -111,6 +111,26 @@ TEST_CASE("compute: reuses only complete stored runs with the same options") {
   again(1);
 }
 
+TEST_CASE("compute: writes the curves of all runs to log.jsonl") {
+  const Folder folder;
+  const Json layered{{"curve", {{"step", {10, 20}}, {"valid", {3.5, nullptr}}, {"entropy", {{1, 2}, {0.5, 0.25}}}}}};
+  const Json whole{{"epoch", {0, 4}},   {"test_loss", {0.5, 0.25}},          {"share", {{0.75, 0.25}, {1, 0}}},
+                   {"end", {{"a", 1}}}, {"attention", {{{1, 0}}, {{0, 1}}}}, {"unequal", {1, 2, 3}}};
+  const auto of = [](const Json& result) { return [&result](const Report&) { return result; }; };
+  compute({.threads = 1, .out = folder.path}, {{"a.seed5", {{"seed", 5}}, of(layered)},
+                                               {"b.m4.seed6", {{"seed", 6}}, of(whole)},
+                                               {"no_curves", Json::object(), of(Json(1))}});
+  CHECK(text_of(folder.path / "log.jsonl") ==
+        R"({"case":"a","seed":5,"step":10,"valid":3.5}
+{"case":"a","seed":5,"step":10,"layer":1,"entropy":1}
+{"case":"a","seed":5,"step":10,"layer":2,"entropy":2}
+{"case":"a","seed":5,"step":20,"layer":1,"entropy":0.5}
+{"case":"a","seed":5,"step":20,"layer":2,"entropy":0.25}
+{"case":"b.m4","seed":6,"epoch":0,"test_loss":0.5,"share":[0.75,0.25]}
+{"case":"b.m4","seed":6,"epoch":4,"test_loss":0.25,"share":[1,0]}
+)");
+}
+
 TEST_CASE("compute: NaN becomes null in new and stored results") {
   const Folder folder;
   const Common common{.threads = 1, .out = folder.path};

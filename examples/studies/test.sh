@@ -16,7 +16,7 @@ run() {
 }
 same() {
   local part
-  for part in results.json results.csv runs; do
+  for part in results.json results.csv log.jsonl runs; do
     diff -r "$dir/1/$part" "$1/$part" >/dev/null || return 1
   done
 }
@@ -38,6 +38,7 @@ done
 [ "$(head -n 1 "$dir/1/results.csv")" = name,mean,std,seeds,published,published_std,agrees ] ||
   fail "results.csv has another header"
 [ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv: expected $count rows"
+[ -s "$dir/1/log.jsonl" ] || fail "log.jsonl has no measurements"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
 
 # A router that looks ahead gives another perplexity if the later words are cut off. The other routers do not.

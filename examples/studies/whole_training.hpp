@@ -268,8 +268,10 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
       if (batch.value.size() > 0) batch.value(n, 0) = train.value(item, 0);
     }
   };
-  Json score = Json::array(), loss = Json::array(), share = Json::array(), routing = Json::object();
+  Json epochs = Json::array(), score = Json::array(), loss = Json::array(), share = Json::array(),
+       routing = Json::object();
   for (Index epoch = 1; epoch <= r.epochs; ++epoch) {
+    epochs.push_back(epoch);
     learner.begin_epoch();
     shuffle(order, seed.fork(2), epoch);
     double total = 0;
@@ -315,7 +317,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
       routing["dispatch_entropy"] = metric::dispatch_entropy(*table);
     }
   }
-  Json result{{"parameters", learner.parameters()}, {"score", score}, {"loss", loss}};
+  Json result{{"parameters", learner.parameters()}, {"epoch", epochs}, {"score", score}, {"loss", loss}};
   if (!share.empty()) result.update({{"share", share}, {"routing", routing}});
   return result;
 }

@@ -105,24 +105,17 @@ TEST_CASE("perplexities: equal results by hand; harm skips attacked words") {
   CHECK_THROWS(perplexities(echo, clean, std::vector<TokenId>{1, 1, 1, 1}, s));
 }
 
-TEST_CASE("json_lines: writes a line for each point and layer") {
+TEST_CASE("add_layers: appends a point with four digits for each layer") {
   const auto layer = [](double entropy, double norm, std::vector<double> rank) {
     return Routing{.entropy = entropy, .load = {1, 3}, .picks = {}, .norm = norm, .rank = std::move(rank)};
   };
-  studies::Json curve{{"step", {10, 20}}};
+  studies::Json curve;
   add_layers({layer(0.123456, 2, {0.5, 0.5}), layer(1, 3, {1, 0})}, curve);
   add_layers({layer(0.25, 4, {0.75, 0.25}), layer(2, 1e-7, {0, 1})}, curve);
-  const auto line = [](int step, int l, double entropy, double norm, double rank_entropy) {
-    return studies::Json{{"case", "a"},        {"seed", 5},
-                         {"step", step},       {"layer", l},
-                         {"entropy", entropy}, {"load_variation", 0.5},
-                         {"norm", norm},       {"rank_entropy", rank_entropy}}
-               .dump() +
-           '\n';
-  };
-  CHECK(json_lines("a", 5, curve) == line(10, 1, 0.1235, 2.0, 0.6931) + line(10, 2, 1.0, 3.0, 0.0) +
-                                         line(20, 1, 0.25, 4.0, 0.5623) + line(20, 2, 2.0, 1e-7, 0.0));
-  CHECK(json_lines("a", 5, {{"step", {10}}, {"valid", {9}}}).empty());  // a run that was stored without these curves
+  CHECK(curve == studies::Json{{"entropy", {{0.1235, 1.0}, {0.25, 2.0}}},
+                               {"load_variation", {{0.5, 0.5}, {0.5, 0.5}}},
+                               {"norm", {{2.0, 3.0}, {4.0, 1e-7}}},
+                               {"rank_entropy", {{0.6931, 0.0}, {0.5623, 0.0}}}});
 }
 
 TEST_CASE("draw_all: bars of shares do not extend below 0") {

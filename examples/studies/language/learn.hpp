@@ -150,20 +150,6 @@ inline void add_layers(const std::vector<Routing>& layers, Json& curve) {
   if (layers.front().on_itself) add("on_itself", [](const Routing& layer) { return layer.on_itself.value_or(0); });
 }
 
-/// Returns the curves of a run as lines of JSON, one per point and layer: case, seed, step, layer (from 1), and the
-/// measurements of add_layers(). `curve` is the curve of a result of learn().
-inline std::string json_lines(const std::string& name, std::uint64_t seed, const Json& curve) {
-  std::string lines;
-  for (std::size_t at = 0; at < curve.at("step").size(); ++at)
-    for (std::size_t l = 0; curve.contains("entropy") && l < curve["entropy"][at].size(); ++l) {
-      Json line{{"case", name}, {"seed", seed}, {"step", curve["step"][at]}, {"layer", l + 1}};
-      for (const char* key : {"entropy", "load_variation", "norm", "rank_entropy", "on_itself"})
-        if (curve.contains(key)) line[key] = curve[key][at][l];
-      lines += line.dump() + '\n';
-    }
-  return lines;
-}
-
 /// Returns the eigenvalues of −∂u/∂x at all words, from the Jacobian ∂u/∂x at each word.
 inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jacobians, Index dim) {
   std::vector<std::complex<double>> all;

@@ -112,20 +112,15 @@ void run_study(const char* program, Options& o, Comparison (*make)(const Setting
   }
   std::vector<Result> results;
   Json layers = Json::object();
-  std::string log;
   for (const Case& c : comparison.cases) {
     const std::vector<Json>& of = done.at(c.name);
     for (const char* key : {"valid", "valid_attacked", "valid_harm", "test", "test_attacked", "test_harm"})
       results.push_back({c.name + '.' + key, values(of, key)});
-    for (std::size_t i = 0; i < of.size(); ++i) {
-      layers[c.name].push_back({{"curve", of[i]["curve"]}, {"layers", of[i]["layers"]}});
-      log += json_lines(c.name, o.common.seed + i, of[i]["curve"]);
-    }
+    for (const Json& run : of) layers[c.name].push_back({{"curve", run["curve"]}, {"layers", run["layers"]}});
   }
   Json options{
       {"setting", o.setting.json()}, {"text", text.json()}, {"seed", o.common.seed}, {"seeds", o.common.seeds}};
   write_results(o.common, program, options, results, layers);
-  write_file(o.common.out / "log.jsonl", log);
   draw();
   print_results(results);
   print_end(o.common, start);

@@ -53,6 +53,12 @@ class Cases {
     add(make_switch, "deep_heavy_ball", "heavy ball", {heavy}, {{29.03, 36.78}});
     setting_ = base;
 
+    begin("Dense mixtures: all experts compute each word", "dense");
+    setting_.k = base.experts;
+    add(make_switch, "dense", "dense", {Plain{}});
+    add(make_switch, "dense_heavy_ball", "heavy ball", {heavy});
+    setting_ = base;
+
     begin("GLaM, a mixture in every other layer", "glam");
     add(make_glam, "glam", "GLaM", {Plain{}}, {{37.71, 47.61}});
     add(make_glam, "glam_heavy_ball", "heavy ball", {heavy}, {{35.29, 43.64}});

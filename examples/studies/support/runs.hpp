@@ -20,6 +20,7 @@
 #include "bar.hpp"
 #include "common.hpp"
 #include "files.hpp"
+#include "log.hpp"
 #include "run.hpp"
 
 namespace studies {
@@ -74,14 +75,15 @@ inline Json store(const std::filesystem::path& file, const Json& options, const 
 /// Returns results in the order of `runs`. The results have the same bits for any number of threads and restarts.
 ///
 /// Complete runs in out/runs/ with the same options are read from there. The other runs are computed, common.threads at
-/// once, and each result is written as soon as it is complete. An exception in a run stops all runs and is rethrown.
+/// once, and each result is written as soon as it is complete. At the end, out/log.jsonl is written, with the
+/// measurements of all runs during training. An exception in a run stops all runs and is rethrown.
 ///
 /// @throws gatefold::FileError before the first run if the folder cannot be written
 inline std::vector<Json> compute(const Common& common, const std::vector<Run>& runs) {
   runs::check(runs);
   const std::filesystem::path folder = common.out / "runs";
   make_folder(folder);
-  for (const char* written : {"runs/probe", "results.json", "results.csv"})
+  for (const char* written : {"runs/probe", "results.json", "results.csv", "log.jsonl"})
     gatefold::io::Replacement probe(common.out / written);
 
   std::vector<Json> results(runs.size());
@@ -136,6 +138,9 @@ inline std::vector<Json> compute(const Common& common, const std::vector<Run>& r
     work();
   }
   if (failure) std::rethrow_exception(failure);
+  std::string log;
+  for (std::size_t i = 0; i < runs.size(); ++i) log += json_lines(runs[i], results[i]);
+  write_file(common.out / "log.jsonl", log);
   return results;
 }
 

@@ -25,7 +25,8 @@ namespace gatefold {
 /// public functions of the layer, the loss and the optimizer. Before the optimizer writes, the trainer checks that loss
 /// and gradients are finite. If the optimizer computes the norm of the gradients (Clipped, NormalizedGd), the check
 /// uses this norm; otherwise it reads the gradients once. If the loss has parameters (loss/loss.hpp), `params` contains
-/// them in addition to the parameters of the model.
+/// them in addition to the parameters of the model. If the model is a branch, for example a Mixture, the trainer trains
+/// NoResidual{model}, so the parameters of the branch are `params.branch`.
 ///
 /// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
 /// before the first part of its batch (see `accumulate`). The weights are rounded again before a later part if they
