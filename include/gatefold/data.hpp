@@ -5,6 +5,7 @@
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/data/idx.hpp"
+#include "gatefold/data/images.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
 #include "gatefold/data/vocabulary.hpp"

@@ -1,11 +1,13 @@
-// Reads any bytes as an IDX file, plain or gzip. The data has the size that its extents say. Written without gzip and
-// read again, it is the same. The reader holds only as much memory as the size of the file allows.
+// Reads any bytes as an IDX file, plain or gzip, and as a netpbm image. The data has the size that its extents say. If
+// it is written without gzip and read again, it is the same. The readers hold only as much memory as the size of the
+// file allows.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
 #include "gatefold/data/idx.hpp"
+#include "gatefold/data/images.hpp"
 
 using namespace gatefold;
 
@@ -59,6 +61,17 @@ int fuzz::idx(const std::uint8_t* bytes, std::size_t size) {
     const Bytes file = plain({static_cast<Index>(labels.size())}, labels);
     const fuzz::File again(file.data(), file.size());
     FUZZ_REQUIRE(data::read_idx_labels(again.path()) == labels);
+  }
+  data::Image image;
+  if (accepted([&](const auto& path) { image = data::read_netpbm(path); }, bytes, size)) {
+    FUZZ_REQUIRE(image.channels == 1 || image.channels == 3);
+    FUZZ_REQUIRE(image.pixels.size() == static_cast<std::size_t>(image.rows * image.columns * image.channels));
+    const std::string header = std::string(image.channels == 1 ? "P5 " : "P6 ") + std::to_string(image.columns) + ' ' +
+                               std::to_string(image.rows) + " 255\n";
+    Bytes file(header.begin(), header.end());
+    file.insert(file.end(), image.pixels.begin(), image.pixels.end());
+    const fuzz::File again(file.data(), file.size());
+    FUZZ_REQUIRE(data::read_netpbm(again.path()).pixels == image.pixels);
   }
   return 0;
 }
