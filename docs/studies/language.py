@@ -149,14 +149,16 @@ class Momentum(Language):
         every = [run for case, runs in self.study.runs.items() if "_every_" in case for run in runs]
         skipped = sum(run["skipped"] for run in every)
         better = sum(a < b for a, b in zip(seeds.values("gamma_0.3", clean), seeds.values("smoe", clean)))
-        def growth(deep, shallow):
-            """Returns the interval of the change by heavy ball in % of a deep model minus that of a shallow model."""
-            cases = [f"{depth}{rule}" for depth in (deep, shallow) for rule in ("heavy_ball", "smoe")]
+        def more(*cases):
+            """Returns the interval of the change in % from the second case to the first, minus that from the fourth to
+            the third."""
             found = self.study.common(cases)
             return Interval.of([100 * (a / b - c / d) for a, b, c, d in zip(*(found.values(case, clean)
                                                                               for case in cases))])
 
-        deeper = [growth("", "half_"), growth("deep_", "")]
+        deeper = [more("heavy_ball", "smoe", "half_heavy_ball", "half_smoe"),
+                  more("deep_heavy_ball", "deep_smoe", "heavy_ball", "smoe")]
+        dense = more("dense_heavy_ball", "dense", "heavy_ball", "smoe")
         by_depth = ", ".join(shown(self.effect(printed[f"{depth}heavy_ball"], printed[f"{depth}smoe"], 0), 1, True)
                              for depth in ("half_", "", "deep_"))
         skeleton = {case: between(self.study.difference(case, baseline, clean), 1) for case, baseline in
@@ -167,6 +169,10 @@ class Momentum(Language):
             f"**A mixture in every layer.** Heavy ball changes the perplexity by {percent('heavy_ball')}. For rules "
             f"other than Adam and RmsProp, the intervals are ± {min(halves):.1f} to ± {max(halves):.1f} %. Smaller "
             "effects are not visible with these seeds.",
+            "**Dense mixtures,** in which all experts compute each word, change the perplexity of SMoE by "
+            f"{percent('dense')}. In them, heavy ball changes the perplexity by "
+            f"{percent('dense_heavy_ball', 'dense')}. This change minus that in SMoE is {between(dense, 1)} points. "
+            "The paper has no such table.",
             f"**GLaM.** Heavy ball changes the perplexity by {percent('glam_heavy_ball', 'glam')}. " +
             holds(of_glam == "excluded", "An effect as large as the paper's is excluded. The sign is not decided."),
             f"**Adam in the first layer, ε at γ = 1.** The perplexity changes by {changes(by_epsilon)}. " +
@@ -243,10 +249,11 @@ class Momentum(Language):
         depth = Interval.of([run["layers"][-1]["norm"] - run["layers"][0]["norm"] for run in self.study.runs[clean]])
         cases = [case for case in papers.MOMENTUM_DIRECTIONS if case != clean]
         return "\n\n".join([
-            paragraph(f"**Norm of the mixture's output, the last step minus step {first}** (in figures 2 and 6 of the "
-                      "paper, the norm falls in all layers of SMoE but one)"),
+            paragraph(f"**Norm of the mixture's output, the last step minus step {first}** (in figures 2, 6 and 7 of "
+                      "the paper, the norm falls in all layers of SMoE but one, and in all layers of the dense "
+                      "mixture)"),
             table(head, [[labels[case], *(signed(Interval.of(self.study.values(case, change(l))), -1, 2)
-                                          for l in layers)] for case in papers.MOMENTUM_DIRECTIONS]),
+                                          for l in layers)] for case in papers.MOMENTUM_NORMS]),
             paragraph("**Entropy of the picks' ranks by norm, minus that of SMoE, in nats** (in figures 5 and 8 to 10 "
                       "of the paper, momentum and Adam make the ranks more even)"),
             table(head, [[labels[case], *(signed(self.study.difference(case, clean, even(l)), 1, 3) for l in layers)]

@@ -31,6 +31,9 @@ MOMENTUM = [
     ("Twice the depth", "deep_smoe", [
         ("deep_smoe", "SMoE", (30.33, 37.83)),
         ("deep_heavy_ball", "heavy ball", (29.03, 36.78))]),
+    ("Dense mixtures: all experts compute each word", "dense", [
+        ("dense", "dense", ()),
+        ("dense_heavy_ball", "dense, heavy ball", ())]),
     ("GLaM, a mixture in every other layer", "glam", [
         ("glam", "GLaM", (37.71, 47.61)),
         ("glam_heavy_ball", "heavy ball", (35.29, 43.64)),
@@ -69,6 +72,7 @@ MOMENTUM = [
 ]
 MOMENTUM_LAYERS = ["smoe", "heavy_ball", "adam", "robust", "negative", "complex"]
 MOMENTUM_DIRECTIONS = ["smoe", "heavy_ball", "adam"]
+MOMENTUM_NORMS = MOMENTUM_DIRECTIONS + ["dense", "dense_heavy_ball"]
 # Paper 001, table 12: minutes of training until the perplexity of the validation text is 38. SMoE ends at 33.76 (table
 # 1).
 MOMENTUM_MINUTES = {"smoe": (85.56,), "heavy_ball": (81.77,), "adam": (84.23,)}

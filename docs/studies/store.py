@@ -60,18 +60,20 @@ def of_expert_count(options, case, result):
     return kept
 
 
-def rounded(value):
-    """Rounds the numbers of a list or an object to 7 significant digits."""
+def rounded(value, digits):
+    """Rounds the numbers of a list or an object to this number of significant digits."""
     if isinstance(value, dict):
-        return {key: rounded(of) for key, of in value.items()}
+        return {key: rounded(of, digits) for key, of in value.items()}
     if isinstance(value, list):
-        return [rounded(of) for of in value]
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+        return [rounded(of, digits) for of in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def of_language(options, case, result):
-    """Rounds the curves and the numbers of the layers. The perplexities of the test text stay as they are."""
-    return {name: rounded(of) if name in ("curve", "layers") else of for name, of in result.items()}
+    """Rounds the numbers of the layers to 5 digits. Rounds the curves to 3 digits, but those of the perplexity and of
+    the norm, which page.py reads, to 6. The perplexities of the test text stay as they are."""
+    curve = {name: rounded(of, 6 if name in ("valid", "norm") else 3) for name, of in result["curve"].items()}
+    return {**result, "curve": curve, "layers": rounded(result["layers"], 5)}
 
 
 REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "mot": of_mot, "expert_count": of_expert_count,

@@ -56,7 +56,7 @@ class Cases {
     begin("Dense mixtures: all experts compute each word", "dense");
     setting_.k = base.experts;
     add(make_switch, "dense", "dense", {Plain{}});
-    add(make_switch, "dense_heavy_ball", "heavy ball", {heavy});
+    add(make_switch, "dense_heavy_ball", "dense, heavy ball", {heavy});
     setting_ = base;
 
     begin("GLaM, a mixture in every other layer", "glam");
