@@ -1,7 +1,7 @@
 #include "support/beside.hpp"
 
-// Times inference with frozen (packed) weights, in float and in bfloat16. Compares it with other libraries, and with
-// the same layer without frozen weights.
+// Times inference with frozen (packed) weights, in float and in bfloat16. Compares the times with other libraries, and
+// with the same layer without frozen weights.
 namespace {
 
 using namespace bench;

@@ -36,7 +36,7 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   run_rounds(state, rounds);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
   count(state, "items_per_second", static_cast<double>(s.items) / rounds.median_of(0));
-  count(state, "over_logits", rounds.ratio(0, product));  // `product` times only x W
+  count(state, "over_logits", rounds.ratio(0, product));  // the entry `product` times only the matrix product x W
 }
 
 /// Times one gate with noise and with items in sequences. If the gate reads attention weights, a real attention

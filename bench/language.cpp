@@ -20,8 +20,8 @@ struct Sizes {
   Shape mixture;  // mixture.items is the number of items in a batch
   Index length;
 
-  // Floating-point operations of forward. A multiply-add counts as two. Training has three times as many, without
-  // recomputation.
+  // Numbers of floating-point operations of forward; a multiply-add counts as two. A training step counts as three
+  // times as many, because recomputation in backward does not count.
   double items() const { return static_cast<double>(mixture.items); }
   double dim() const { return static_cast<double>(language.model_dim); }
   double attention_flop() const {

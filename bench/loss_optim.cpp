@@ -1,6 +1,7 @@
 #include "support/layer.hpp"
 
-// Times losses and optimizers. The counter `reads` is the time divided by the time to read their operands from memory.
+// Times losses and optimizers. The counter `reads` is the time divided by the time to read one of the operands from
+// memory: the model outputs of a loss, or the parameters of an optimizer.
 namespace {
 
 using namespace bench;

@@ -18,8 +18,8 @@ double peak_resident() {
   return 0;
 }
 
-/// Returns the layer unchanged: its forward saves the values that backward needs. Recomputed returns the layer in a
-/// Recompute, which computes them again in backward.
+/// Kept returns the layer unchanged, so that its forward saves the values that backward needs. Recomputed returns the
+/// layer in a Recompute, which computes these values again in backward.
 struct Kept {
   static constexpr bool again = false;
   template <class L>
@@ -57,8 +57,8 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   rounds.time([&] { trainer.step(x, target); });
   run_rounds(state, rounds);
 
-  // The memory that training must hold: parameters, gradients and two moments of the optimizer; the values that forward
-  // saves; scratch memory of the backward of one layer; the output.
+  // Training must hold the parameters, the gradients, two moments of the optimizer, the values that forward saves, the
+  // scratch memory that backward of one layer needs, and the output.
   const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
@@ -88,8 +88,8 @@ BENCHMARK_CAPTURE(memory, PlainRecomputed, update::Plain{}, Recomputed{})->Apply
 BENCHMARK_CAPTURE(memory, HeavyBallRecomputed, update::HeavyBall{}, Recomputed{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
 
-/// Reports the bytes that a mixture saves for backward, in total and per slot (pair of item and expert), and the bytes
-/// per slot of its experts' outputs.
+/// Reports the bytes that a mixture saves for backward, in total and per slot (pair of item and expert). Also reports
+/// the bytes of an expert's output for one slot, for comparison.
 template <class E>
 void kept(benchmark::State& state, E (*expert_of)(const Shape&)) {
   const Shape s = Shape::of(state);

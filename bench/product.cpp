@@ -16,9 +16,9 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// Times only the innermost kernel of a product, with one thread and operands in the first-level cache. Its share of
-/// the peak is an upper bound for the other products. The counters `lowest` and `highest` show how much other users
-/// disturb.
+/// Times only the innermost kernel of a product, with one thread and operands in the first-level cache. No product can
+/// reach a larger share of the peak than this kernel. The counters `lowest` and `highest` show how much other programs
+/// on the machine disturb the measurement.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;

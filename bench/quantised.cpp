@@ -24,7 +24,8 @@ const LayerSizes kLayers[] = {
 };
 constexpr Index kBatches[] = {1, 4, 16, 64, 256, 512}, kItems = 512;
 
-/// Batches of at most this many items read their weights from memory: only these need several copies of a layer.
+/// Batches of at most this many items must read their weights from memory. Only these batches use several copies of a
+/// layer in turn.
 constexpr Index kFewItems = 16;
 
 /// A layer of gatefold: computes the outputs of items with one of its copies.
@@ -34,7 +35,7 @@ using Forward = std::function<const float*(int copy, const float* x, Index items
 struct Format {
   std::string name;
   double bytes;      // bytes of one weight, including its share of a scale
-  double tolerance;  // the largest mean difference from the layer of floats, relative to the mean output
+  double tolerance;  // largest allowed mean difference from the float layer, relative to the mean output
   // Freezes `copies` layers of gatefold in this format.
   Forward (*ours)(const LayerSizes& s, int copies);
   std::vector<std::string> peers;  // each is the name of a library, an underscore and a format of the library
@@ -194,8 +195,8 @@ class Compared {
   /// Rounds `number` up to a multiple of the number of copies, so that a pass does not end with the copy with which the
   /// next pass begins.
   Index in_turn(Index number) const { return (number + copies_ - 1) / copies_ * copies_; }
-  /// Returns about 16 batches of one item each. Of the items that are left, the next one is always the item whose most
-  /// recently used expert was used longest ago.
+  /// Returns about 16 batches of one item each. Each batch takes, from the remaining items, the item whose experts have
+  /// not been used for the longest time; the most recently used expert of an item counts.
   Batches single_items() const {
     Batches made{.items = 1, .all = {}};
     std::vector<Index> last(static_cast<std::size_t>(s.experts), -1);

@@ -34,7 +34,7 @@ void plan_build(benchmark::State& state) {
 BENCHMARK(plan_build)->Apply(routing_shapes);
 
 /// Times combine, the weighted sum of the experts' outputs z for each item, and its backward. `bandwidth_share` is the
-/// speed at which combine reads z, as a share of the speed of only reading such an array.
+/// speed at which combine reads z, divided by the speed of a loop that only reads an array of this size.
 void combine(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Cpu::Context ctx = context();

@@ -1,7 +1,7 @@
 #include "support/sampler.hpp"
 
-// Times how a language model generates one more token: with a KV cache, and without, by passing all tokens in reach of
-// attention through the model again.
+// Times how a language model generates one more token, with a KV cache and without one. Without a cache, the model
+// reads all tokens of the attention window again.
 namespace {
 
 using namespace bench;

@@ -9,8 +9,8 @@
 #include "support/busy.hpp"
 #include "support/sampler.hpp"
 
-// Times the batches of a server: few items at a time, on one and on two threads, and while another process keeps a core
-// busy.
+// Times small batches, as a server computes them, on one and on two threads. Also times such batches while another
+// process keeps a core busy.
 namespace {
 
 using namespace bench;
@@ -103,7 +103,7 @@ void server_latency(benchmark::State& state) {
     Index next = 0;
     for (const double begin = now(); now() - begin < seconds;) {
       if (paused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      next = (next + 7) % most;  // 7 and 32 have no common divisor
+      next = (next + 7) % most;  // takes all batches in turn, because 7 and 32 have no common divisor
       const double start = now();
       batches[static_cast<std::size_t>(next)]->infer();
       times.push_back(now() - start);

@@ -1,8 +1,8 @@
 #include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
-// Times every update rule, which combines the input of a layer with the output of its branch (here a copy). Compares
-// the time with reading the N·D values of a layer from memory.
+// Times every update rule. A rule combines the input of a layer with the output of its branch; here, the branch only
+// copies its input. Compares the time with reading the N·D values of a layer from memory.
 namespace {
 
 using namespace bench;

@@ -1,5 +1,5 @@
-// Measures a trained model, layer by layer: which experts the items use, and how decided the routing is. Also measures
-// how stable the first layer is.
+// Measures a trained model, layer by layer: how evenly the items use the experts, and how clearly the gate decides
+// between experts. Also measures how stable the first layer is.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers.hpp>

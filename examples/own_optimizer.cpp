@@ -55,7 +55,8 @@ int main() {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 32, 3),
              target = uniform_tensor<float>(ctx, Seed{2}, 1.0, 32, 3);
-  const optim::Scheduled optimizer{optim::Clipped{Lion{.lr = 1e-2}, 1.0}, optim::Warmup{10}};  // wrappers work with it
+  // The library's wrappers, for example Clipped and Scheduled, also work with Lion.
+  const optim::Scheduled optimizer{optim::Clipped{Lion{.lr = 1e-2}, 1.0}, optim::Warmup{10}};
   Trainer trainer{ctx, model, MeanSquaredError{}, optimizer, Seed{1}};
   double first = 0, last = 0;
   for (int step = 0; step < 100; ++step) (step ? last : first) = trainer.step(x, target);

@@ -22,7 +22,8 @@ using Layer = decltype(make_layer());
 template <class T>
 using LayerParams = Params<Layer, T, Cpu>;
 
-/// Returns outputs [items, dim] of the layer on a backend with its parameters (Params or FrozenParams).
+/// Runs the layer on backend B in type T, with the given parameters (Params or FrozenParams). Returns the outputs
+/// [items, dim].
 template <class T, class B, class P>
 std::vector<double> outputs(const P& params, const Tensor<float, 2, Cpu>& x) {
   typename B::Context ctx;

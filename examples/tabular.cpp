@@ -7,7 +7,7 @@
 using namespace gatefold;
 using Rows = Tensor<float, 2, Cpu>;
 
-struct Visits {  // in place of your file: rows (user, item, weekday, price, age), and a target for each task
+struct Visits {  // stands for your data: rows (user, item, weekday, price, age), and a target for each task
   Rows rows, bought, rating;
 };
 Visits draw(Cpu::Context& ctx, Seed seed, Index count) {

@@ -34,7 +34,7 @@ void one_layer(const Shape& s) {
     run.forward();
     run.backward();
   });
-  const auto step = rounds.add([&] {  // the same after rounding the weights, as in a training step
+  const auto step = rounds.add([&] {  // rounds the weights, then runs forward and backward, as in a training step
     copies.refresh(run.ctx, run.params);
     const auto use = run.ctx.use(copies.packed);
     run.forward();

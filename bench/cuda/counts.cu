@@ -11,8 +11,9 @@
 // Counts the work of one layer with the CUDA emulator (docs/explanation/cuda_emulator.md): kernel launches, PTX
 // instructions and accessed bytes. The counts are the same on every machine. Caches are not modelled.
 //
-// The floor of a part of the layer is the bytes of its inputs and outputs, without data between its kernels. The
-// program fails if a part moves more than kGoal times its floor, or if a second count differs.
+// The floor of a part of the layer is the number of bytes of its inputs and outputs. Data that one kernel of the part
+// writes for another does not count. The program fails if a part moves more than kGoal times its floor, or if a second
+// run gives other counts.
 namespace {
 
 using namespace gatefold;
@@ -22,7 +23,7 @@ struct Sizes {
   Index items = 256, dim = 256, hidden = 256, experts = 8, picks = 2;
 };
 
-/// Limit of the bytes that a part of the layer moves, as a multiple of the bytes of its inputs and outputs.
+/// A part of the layer may read and write at most kGoal times its floor, in bytes.
 constexpr double kGoal = 1.3;
 
 using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
@@ -48,9 +49,10 @@ std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
       // Gating reads items, weights and bias. It writes the item, expert and weight of each pick.
       {"gating", 4 * (N * D + D * E + E) + S * (2 * index + 4)},
       // Dispatch reads the expert of each pick. It writes the pick and item of each slot, the slots of each item, and
-      // offsets.
+      // the offsets of experts and items.
       {"dispatch", S * 4 * index + (E + 1 + N + 1) * index},
-      // Combine reads the experts' outputs, their places and weights, and (for the rule) the items. It writes the sums.
+      // Combine reads the output, the weight and two indices of each slot, and the items if it applies the rule. It
+      // writes the sums.
       {"combine", 4 * (S * D + (with_rule ? 2 : 1) * N * D) + S * (2 * index + 4)},
   };
 }
@@ -84,7 +86,7 @@ constexpr const char* kColumns =
     "|\n|---|---|---|---|---|---|\n";
 
 /// Prints the table cells of one part of the layer.
-/// @param floor  bytes, or 0 for a part without a goal
+/// @param floor  floor of the part in bytes, or 0 if the part has no goal
 /// @returns true if the part meets its goal, and a second run had the same counts
 bool print(const std::string& title, const Sizes& s, const emulator::Counters& c, const emulator::Counters& again,
            double floor) {
@@ -184,7 +186,7 @@ int main() {
   good &= count_layer<CudaBf16>("bfloat16 products of experts");
 
   Cuda::Context ctx;
-  // Counts only gate and combine, with more picks than one thread block can sort.
+  // Counts only the routing (gating, dispatch, combine), with more picks than one thread block can sort.
   const Sizes many{.items = 4096, .dim = 64};
   const SoftmaxTopK gate{.scores = {.model_dim = many.dim, .experts = many.experts}, .selection = {.k = many.picks}};
   const auto weights = init_params<float, Cuda>(gate, ctx, Seed{1});

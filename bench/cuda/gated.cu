@@ -4,8 +4,8 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Times layers of gated experts that multiply bfloat16, for the sizes that SonicMoE publishes. Also prints the device
-// memory of a training step, without parameters, their bfloat16 copies, gradients, and items.
+// Times layers of gated experts that multiply bfloat16 matrices, for the sizes that SonicMoE publishes. Also prints the
+// device memory that a training step needs in addition to parameters, their bfloat16 copies, gradients and items.
 //
 //   gated [WORD]   times only the shapes whose name contains WORD
 namespace {
@@ -59,7 +59,7 @@ void one_layer(const Shape& s) {
   });
   rounds.run(5);
 
-  const double flop = 1.5 * s.product_flop();  // three products
+  const double flop = 1.5 * s.product_flop();  // product_flop() counts two products; a gated expert has three
   const auto us = [&](std::size_t i) { return rounds.median_of(i) * 1e6; };
   const auto tflops = [&](std::size_t i) { return flop / rounds.median_of(i) * 1e-12; };
   constexpr double gib = 1.0 / (1 << 30);

@@ -3,8 +3,8 @@
 
 #include "one_layer.cuh"
 
-// Times one layer on a GPU. Compares it with the limits of the device, with a dense product of as many operations on
-// the same element type, and with a loop of cuBLAS calls over the experts.
+// Times one layer on a GPU. Compares the time with the limits of the device, with two dense float products that need as
+// many operations as the experts, and with a loop of cuBLAS calls over the experts.
 //
 //   layer [WORD]   times only the shapes whose name contains WORD
 namespace {

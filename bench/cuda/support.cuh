@@ -110,7 +110,8 @@ class Graph {
   cudaGraphExec_t instance_ = nullptr;
 };
 
-/// Computes fused multiply-adds on registers only. Each thread has many independent ones, which hides their latency.
+/// Computes fused multiply-adds on registers only. Each thread computes kChains independent chains of multiply-adds,
+/// which hides their latency.
 struct FmaLoop {
   static constexpr int kChains = 16, kSteps = 1024;
   float* out;

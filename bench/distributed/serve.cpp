@@ -25,7 +25,8 @@ struct Shape {
 /// The time of a shard is the median of `repetitions` runs, after `warm_up` runs that are not timed.
 constexpr int repetitions = 9, warm_up = 2;
 
-/// Returns the processor time of the calling thread. Other programs, and waiting for other shards, do not count.
+/// Returns the processor time of the calling thread in milliseconds. The time of other programs, and the time that the
+/// thread waits for other shards, do not count.
 double processor_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,8 +1,10 @@
 // Measures a training step of a mixture of experts that is distributed over shards, in one process or under mpirun.
-// Prints one JSON object: the seconds of a step, the seconds inside exchanges, the bytes that shards exchange, and a
-// lower bound of these bytes. See steps.sh.
+// Prints one JSON object: the seconds of a step, the seconds that its exchanges take, the bytes that shards exchange,
+// and a lower bound of these bytes. See steps.sh.
 //
-//   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without shards)
+//   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]
+//
+// If SHARDS is 0, the program measures a Mixture without shards.
 //
 // Options: bfloat16 (rows are exchanged as bfloat16), chunks (two chunks of experts), progress (a separate thread moves
 // messages).
@@ -73,8 +75,8 @@ void without_shards(const Shape& s) {
   print(s, 1, median(all), 0, 0, 0);
 }
 
-/// Returns the least number of rows that shards exchange in a training step. An item crosses once to each other shard
-/// that has one of its experts, and once back, both in forward and in backward.
+/// Returns the least number of rows that shards must exchange in a training step. Each item is sent once to every other
+/// shard that has one of the item's experts, and one row comes back. This happens in forward and again in backward.
 template <class PlanT>
 Index rows_of_floor(const PlanT& plan, const Shape& s) {
   std::set<std::pair<Index, Index>> crossing;

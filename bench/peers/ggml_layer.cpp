@@ -64,7 +64,8 @@ ggml_backend_buffer_type_t repacked() {
   return nullptr;
 }
 
-/// Converts weights to the type of the tensor, with several threads, because this takes longer than the benchmark.
+/// Converts weights to the type of the tensor. Uses several threads, because the conversion takes longer than the
+/// benchmark.
 void set_weights(ggml_tensor* tensor, const float* weights, int threads) {
   const std::int64_t columns = tensor->ne[0], rows = tensor->ne[1] * tensor->ne[2];
   std::vector<char> converted(ggml_nbytes(tensor));

@@ -14,8 +14,8 @@
 /// Measurements that a layer is compared with: the machine's peak, and the same layer made with other libraries.
 namespace bench {
 
-/// Times a function between two measurements of the machine's peak, because the processor's clock can change between
-/// them.
+/// Times a function between two measurements of the machine's peak. Shares of the peak use the mean of the two
+/// measurements, because the processor's clock rate can change.
 struct BetweenPeaks {
   std::size_t before, ours, after;
 
@@ -83,7 +83,8 @@ inline void count_peers(benchmark::State& state, const Rounds& rounds, const std
   count(state, "peer_ratio", least);
 }
 
-/// Returns the bytes of the weights that inference reads: of the gate, and of the experts that have items.
+/// Returns the bytes of the weights that inference reads. These are the weights of the gate, and of the experts that
+/// have items.
 template <class RunT>
 double weight_bytes(const Shape& s, const RunT& run) {
   const auto& offsets = run.saved.branch.plan.offsets;
@@ -96,7 +97,7 @@ double weight_bytes(const Shape& s, const RunT& run) {
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
-  double bytes = 0;  // bytes of the weights that all copies read together
+  double bytes = 0;  // bytes of the weights that one call of every copy reads
 
   auto& ctx() const { return runs[0]->ctx; }
   void infer() const {

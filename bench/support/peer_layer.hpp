@@ -12,8 +12,8 @@
 #error "the loops of a peer's layer need OpenMP: without it they run on one thread, and exp one number at a time"
 #endif
 
-/// The forward of a mixture-of-experts layer as a C++ user would write it without gatefold: a library's matrix product
-/// for one expert after the other, and loops for the rest.
+/// Computes the forward of a mixture-of-experts layer as a C++ user would write it without gatefold. Calls a library's
+/// matrix product for one expert after the other, and computes the rest in loops.
 namespace bench {
 
 using gatefold::Index;

@@ -47,7 +47,7 @@ struct Sampler {
     for (Index i = 0; i < sequences * length; ++i) all.push_back(i * i % kCharacters.vocabulary);
     return all;
   }
-  /// Computes the logits of the characters that follow the given ones.
+  /// Computes the logits of the next character of each sequence.
   /// @param ids  the same number of ids of each sequence, one sequence after the other
   void read(const std::vector<Index>& ids, const AttentionMemory<float, Cpu>& memory) {
     const Index count = static_cast<Index>(ids.size()), length = count / sequences;

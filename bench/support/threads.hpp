@@ -4,9 +4,9 @@
 
 namespace bench {
 
-/// Returns the thread pool that all contexts and measurements share. With a second pool, a thread can wait ten
-/// milliseconds behind the thread that woke it, if threads of the first pool still spin. Both pools then seem half as
-/// fast.
+/// Returns the thread pool that all contexts and measurements share. If there were a second pool while threads of the
+/// first pool still spin, a thread could wait ten milliseconds behind the thread that woke it. Both pools would then
+/// seem half as fast.
 inline gatefold::cpu::Workers& workers() {
   static gatefold::cpu::Workers all(gatefold::cpu::available_threads());
   return all;

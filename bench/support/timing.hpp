@@ -56,7 +56,7 @@ class Rounds {
     return entries_.size() - 1;
   }
 
-  /// Samples all entries in turn, until the number of rounds or the time limit is reached.
+  /// Samples all entries in turn, for at least 3 rounds. Stops at the largest number of rounds or at the time limit.
   void run() {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;

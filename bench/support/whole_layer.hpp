@@ -97,7 +97,7 @@ struct Batches {
   std::vector<Batch> all;
 };
 
-/// A layer of a library.
+/// A layer that is timed, of gatefold or of a peer.
 struct WholeLayer {
   std::string name;  // benchmarks report the counter peer_ratio_<name>
   /// Returns the address of the outputs [items, D] of the items from `first` on. The next call overwrites them.
@@ -119,8 +119,8 @@ inline WholeLayer in_process(std::string name, const SharedItems& items,
 
 namespace peers {
 
-/// Loads the layer of bench/peers/ggml_layer.cpp, if bench/peers/ggml.sh has built it. GATEFOLD_PEER_GGML names the
-/// file.
+/// Loads the layer of bench/peers/ggml_layer.cpp, if bench/peers/ggml.sh has built it. The environment variable
+/// GATEFOLD_PEER_GGML names the library file.
 class Ggml {
  public:
   static const Ggml& get() {
@@ -252,8 +252,8 @@ inline WholeLayer python_layer(const std::string& name, const std::string& varia
 
 }  // namespace peers
 
-/// Adds an entry that times a layer, and returns its index. The sample is the time of one batch. If the batches are
-/// short, untimed batches precede the sample, as in Rounds::time.
+/// Adds an entry that times a layer, and returns its index. The sample is the mean time of a batch. If all batches
+/// together are short, the layer first computes them once without timing, as in Rounds::time.
 /// @param rest  seconds to wait before a sample, so that threads of other libraries fall asleep
 inline std::size_t time_layer(Rounds& rounds, const WholeLayer& layer, const Batches& batches, double rest = 0) {
   const double once = layer.seconds(batches);

@@ -28,7 +28,7 @@ struct Batch {
   const Options& options;
   Cpu::Context& ctx;
   Tensor<float, 2, Cpu> x;    // [N, D]
-  Tensor<Index, 1, Cpu> ids;  // [N] place of each patch in its image, by which a hash gate chooses experts
+  Tensor<Index, 1, Cpu> ids;  // [N] position of each patch in its image; a hash gate chooses experts by this number
   Attention attention;        // attention over the patches of an image, for gates that use it
   Params<Attention, float, Cpu> attention_params;
   Saved<Attention, float, Cpu> attended;

@@ -15,7 +15,7 @@ namespace fashion {
 struct Outcome {
   double accuracy = 0, loss = 0;
   std::vector<std::vector<Index>> picks{};  // [layers][experts]
-  /// [layers][experts][classes] the share of expert e in the picks of all items of class c, or 0 without picks
+  /// [layers][experts][classes] the share of the expert in the picks of all items of the class; 0 if there are no picks
   std::vector<std::vector<std::vector<double>>> routing{};
 };
 

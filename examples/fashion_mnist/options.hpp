@@ -7,7 +7,7 @@ namespace fashion {
 
 using gatefold::Index;
 
-/// The command line.
+/// The options of the command line.
 struct Options {
   std::string backend = "cpu", gate = "softmax", update = "heavy-ball";
   Index experts = 8, k = 2, layers = 2, dim = 64, hidden = 128, patch = 7;
@@ -23,8 +23,8 @@ struct Options {
 
 /// Trains, evaluates and reports the default model: gate softmax, update heavy-ball, backend cpu.
 void train_default(const Options& options);
-// These functions train, evaluate and report other models, or use other backends. Each is in a separate file. Only a
-// program built with FASHION_MNIST_VARIANTS has these functions.
+// These functions train, evaluate and report other models, or use other backends. A program has the functions for the
+// CPU if it is built with FASHION_MNIST_VARIANTS, and the functions for CUDA if it is built with CUDA.
 void train_dense(const Options& options);
 void train_plain(const Options& options);
 void train_heavy_ball_on_shards(const Options& options);

@@ -10,7 +10,8 @@
 
 namespace fashion {
 
-/// The progress of training on stderr: one moving line on a terminal, otherwise about five plain lines per epoch.
+/// Shows the progress of training on stderr. On a terminal, rewrites one line again and again. Otherwise, prints about
+/// five plain lines per epoch.
 ///
 ///     Progress progress(epochs, images_per_epoch);
 ///     progress.begin(epoch);                             // from 1

@@ -32,7 +32,7 @@ struct Options {
   bool mappable = false;
 };
 
-/// Returns the config.json of the folder, or a tiny decoder if no folder is given.
+/// Returns the configuration in the folder's config.json, or that of a tiny decoder if no folder is given.
 inline io::DecoderConfig config_of(const Options& o) {
   if (!o.model.empty()) return io::read_decoder_config(o.model);
   DecoderSizes tiny{.vocabulary = 256, .model_dim = 64, .depth = 2, .experts = 8, .picks = 2, .hidden_dim = 128};
@@ -124,7 +124,8 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
       init_params<float, Shapes>(model, shapes, Seed{}), init_params<float, Shapes>(s.loss(), shapes, Seed{})};
   const std::vector<bool> fixed = not_trained(o, config).of(params);
   auto is_fixed = fixed.begin();
-  double all = 0, matrices = 0, trained = 0;  // numbers of values; `matrices`: in tensors of rank 3, which are packed
+  // Numbers of values: in all tensors, in the tensors of rank 3 (which are packed), and in the trained tensors.
+  double all = 0, matrices = 0, trained = 0;
   const auto add = [&]<class Tensor>(const Name&, const Tensor& tensor) {
     all += double(tensor.size());
     matrices += Tensor::rank == 3 ? double(tensor.size()) : 0;
@@ -141,8 +142,8 @@ void print_plan(const Options& o, const io::DecoderConfig& config, const M& mode
                            : form == Weights::bfloat16 ? 2
                            : form == Weights::int8     ? 34. / 32
                                                        : 18. / 32;
-  // The output layer is packed unless `form` is unchanged. If the layer is tied, its weights are the embedding table of
-  // the model, which stays in memory as floats, too.
+  // The output layer is packed unless `form` is unchanged. If the layer is tied, its weights are also the embedding
+  // table of the model. The table then stays in memory as floats, in addition to the packed copy.
   const double output = form == Weights::unchanged ? 0 : double(s.vocabulary * s.model_dim);
   double packed = o.weights.empty() ? 0 : of_weight * (matrices + output);
   double plain = serves(o) ? 4 * (all - matrices - (s.tied ? 0 : output)) : 4 * all;

@@ -23,8 +23,9 @@ inline void expect_ids(const std::string& name, const std::vector<Index>& ids, I
     expect(0 <= id && id < vocabulary, "options", name, Joined{"ids from 0 to ", vocabulary - 1}, id);
 }
 
-/// Trains the parameters on a file of ids, which is divided into sequences of `length` tokens, and returns them. Step i
-/// reads sequence i modulo the number of sequences, so a run that continues from a checkpoint gives the same bits.
+/// Trains the parameters on a file of ids, and returns the trained parameters. The ids are divided into sequences of
+/// `length` tokens. Step i reads sequence i modulo the number of sequences. Therefore a run that continues from a
+/// checkpoint gives the same bits as an uninterrupted run.
 template <class M, class P>
 P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, const M& model, P params) {
   std::ifstream file(o.train);
@@ -55,7 +56,7 @@ P train(const Options& o, Cpu::Context& ctx, const io::DecoderConfig& config, co
 /// Prints a line of tokens that continue a prompt, each as soon as it is known. The first pass reads the whole prompt,
 /// and each later pass reads one token, because the KV cache keeps the keys and values of earlier tokens. The function
 /// returns after a token of the list `stop`, or after `o.tokens` tokens.
-/// @param params, output  parameters of the model and its output layer, or the two parts of the result of freeze
+/// @param params, output  parameters of the model and its output layer, or `model` and `loss` of frozen parameters
 template <class M, class P>
 void generate(const Options& o, Cpu::Context& ctx, const DecoderSizes& s, const M& model, const P& params,
               const Params<StreamedCrossEntropy, float, Cpu>& output, const std::vector<Index>& prompt,

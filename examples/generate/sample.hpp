@@ -27,7 +27,8 @@ struct Sampling {
 /// the fewest whose probabilities sum to at least top_p. The random number depends only on the seed and on `position`,
 /// the number of the drawn token. Therefore the same seed and the same logits give the same tokens.
 ///
-/// Source: Holtzman et al. 2019, arXiv:1904.09751 (top_p). Hugging Face's transformers use the same order.
+/// Source: Holtzman et al. 2019, arXiv:1904.09751 (top_p). Hugging Face's library transformers applies temperature,
+/// top_k and top_p in the same order.
 /// @param logits  [vocabulary] z
 /// @throws ArgumentError if there are no logits, a logit is NaN, or the largest logit is not finite
 /// @order  equal logits: the lower token counts as more probable

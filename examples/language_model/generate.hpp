@@ -39,8 +39,8 @@ inline TokenId choose(std::span<const float> logits, double temperature, double 
 }
 
 /// Generates text that continues the prompt. Each layer attends to the last `length` tokens. The keys and values of
-/// previous tokens are cached, so that the model reads each token once. If the option `no_cache` is set, it reads all
-/// tokens again for each new token, which is slower and gives the same text.
+/// previous tokens are cached, so that the model reads each token once. If the option `no_cache` is set, the model
+/// reads all tokens again for each new token, which is slower and gives the same text.
 inline std::string generate(Model& model, const Options& o, const Vocabulary& vocabulary) {
   std::vector<TokenId> said{vocabulary.end_of_line()};
   append(o.prompt, vocabulary, said, false);

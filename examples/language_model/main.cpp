@@ -4,9 +4,9 @@
 //   language_model [train | evaluate | generate] [--config FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
 //
 // A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
-// of threads. Ctrl-C saves and ends. With --shards N the program divides each batch into N parts (shards). mpirun -n R
-// spreads the shards over R processes; the bits are the same for any R. Every option can also be in the configuration,
-// a JSON file: {"dim": 128, …}.
+// of threads. Ctrl-C saves the state of the run and ends the program. With --shards N the program divides each batch
+// into N parts (shards). mpirun -n R spreads the shards over R processes; the bits are the same for any R. Every option
+// can also be in the configuration, a JSON file: {"dim": 128, …}.
 // Exit code 0: done; 2: an option, file or size is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <filesystem>

@@ -50,7 +50,8 @@ class Model {
   /// has read.
   virtual std::span<const float> logits(Index first, Index count) = 0;
 
-  /// Waits until the previous checkpoint is written, then starts to write one while training continues.
+  /// Waits until the previous checkpoint is written. Then starts to write a new checkpoint, and returns, so that
+  /// training continues during the writing.
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) = 0;
   /// Blocks until the checkpoint is written.
   virtual void wait() = 0;

@@ -12,8 +12,8 @@
 
 namespace language {
 
-/// The baseline of the language model: Kneser–Ney n-grams that are counted in the training tokens. They need these bits
-/// per token for the validation and the test tokens.
+/// The results of the language model's baseline, Kneser–Ney n-grams that are counted in the training tokens: their bits
+/// per token on the validation text and on the test text.
 struct Ngram {
   int order = 0;
   double valid = 0, test = 0;  // bits per token

@@ -24,8 +24,8 @@ inline void expect_writable(const std::string& path) {
   if (!path.empty()) const gatefold::io::Replacement tried(path);
 }
 
-/// Prints the bits per token of the best model and of the n-grams on the validation and test texts, and a sample of
-/// generated text.
+/// Prints the bits per token of the model and of the n-grams on the validation and test texts. Adds them to `metrics`
+/// and draws the picture, unless `metrics` is null. Writes the file of the option `log_probabilities`, if it is given.
 inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const training::Folder& folder) {
   const auto valid = log_probabilities(model, o, "valid", text.valid),
              test = log_probabilities(model, o, "test", text.test);
@@ -61,7 +61,7 @@ inline void report(Model& model, const Options& o, const Text& text, Metrics* me
   }
 }
 
-/// Generates and prints text. For the command `generate`, also prints its speed on stderr.
+/// Generates and prints text. For the command `generate`, also prints the speed of the generation on stderr.
 inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
   const auto begun = std::chrono::steady_clock::now();
   std::printf("%s\n", generate(model, o, vocabulary).c_str());
@@ -72,8 +72,8 @@ inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
                  seconds, static_cast<double>(o.tokens) / seconds);
 }
 
-/// The model of a run that was best on validation, and its vocabulary. Reading them does not need the text of the run.
-/// The option `weights` selects the form of its weights.
+/// The model of a run that was best on validation, and the vocabulary of this model. Both are read from a checkpoint,
+/// without the text of the run. The option `weights` selects the form of the model's weights.
 struct Best {
   Vocabulary vocabulary;
   std::unique_ptr<Model> model;

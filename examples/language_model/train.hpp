@@ -58,7 +58,7 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
                               validate, routing, say, role);
 }
 
-/// Prints the time of a training step and of all steps, from three steps after a first one.
+/// Runs a first training step, and measures three more. Prints the mean time of a step and an estimate for all steps.
 inline void estimate(Model& model, const Options& o, const Text& text) {
   constexpr Index steps = 3;
   const gatefold::data::Corpus corpus = corpus_of(o, text);

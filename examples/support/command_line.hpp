@@ -90,7 +90,7 @@ inline CLI::Validator seed(std::uint64_t room = 0) {
 }
 
 /// Limits the memory of this process to the free memory, so that an allocation that is too large fails. Without the
-/// limit, Linux grants it, and later kills the process.
+/// limit, Linux would grant the allocation, and kill the process when it uses the memory.
 inline void limit_memory() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return;  // a sanitizer's shadow memory exceeds any limit

@@ -74,7 +74,8 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
-/// Returns the argument of gnuplot's tics for an axis of `count` things, numbered from 0: at most `most` whole numbers.
+/// Returns the argument of gnuplot's `set xtics` or `set ytics` for an axis with `count` entries, numbered from 0. The
+/// axis gets at most `most` tics, at whole numbers.
 inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }

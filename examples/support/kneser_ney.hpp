@@ -26,8 +26,8 @@ using gatefold::Index;
 /// lines.
 /// Source: Kneser and Ney 1995, with (1) in the form of Chen and Goodman 1998, "An empirical study of smoothing
 /// techniques for language modeling", sec. 3.
-/// @cost  For a text of T tokens: N sorts of T numbers, and 16 bytes for each different n-gram of each order. For a
-///   probability: N binary searches
+/// @cost  The constructor does N sorts of at most T numbers for a text of T tokens. The object keeps 16 bytes for each
+///   different n-gram of each order. probability() does up to 3 N binary searches
 class KneserNey {
  public:
   using Id = std::int32_t;

@@ -24,7 +24,8 @@ inline std::string duration(double seconds) {
   return text;
 }
 
-/// Shows progress: if stderr is a terminal, as one line with a bar that is overwritten; otherwise as a few plain lines.
+/// Shows progress on stderr. If stderr is a terminal, overwrites one line, which has a bar. Otherwise, prints a few
+/// plain lines.
 ///
 ///     Line line(5);                                      // 5: number of plain lines from share 0 to 1
 ///     if (line.due(share)) line.show("epoch 1  ", share, "loss 0.3");
@@ -36,7 +37,7 @@ class Line {
   Line& operator=(const Line&) = delete;
   ~Line() { clear(); }
 
-  /// Returns true if it is time to show the progress line again. Make its text only then.
+  /// Returns true if it is time to show the progress line again. Make the text for show() only if due() returns true.
   bool due(double share) {
     const Clock::time_point now = Clock::now();
     if (terminal_) {

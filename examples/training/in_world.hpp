@@ -34,8 +34,9 @@ void in_world(const char* name, gatefold::Index shards, const F& program,
   try {
     gatefold::dist::run(world, shards, program, options);
   } catch (const std::exception& error) {
-    // The error is printed before the destructor of World runs. The destructor waits for the other processes, so all
-    // processes end at about the same time, and a launcher ends all processes as soon as one has ended.
+    // The error is printed here, before the destructor of World waits for the other processes. After this wait, all
+    // processes end at about the same time, and a launcher ends all processes as soon as one has ended. A process could
+    // then be ended before it prints its error.
     if (world.size() > 1) std::fprintf(stderr, "%s: rank %d: %s\n", name, world.rank(), error.what());
     throw;
   }

@@ -53,8 +53,8 @@ struct OnShard {
     for_each_tensor(count, params);
     return count.of_all + shard->sum(count.of_shard);
   }
-  /// Collects the parameters and calls f(layer, params) on shard 0 with the same model without shards. On other shards,
-  /// returns a default value.
+  /// Collects the parameters of all shards. On shard 0, calls f(layer, params) with the model without shards and these
+  /// parameters, and returns the result. On other shards, returns a default value.
   auto in_one_process(const auto& trainer, const auto& model, const auto& f) const {
     const auto layer = as_layer<float, Cpu>(model);
     auto params = init_params<float, Cpu>(layer, trainer.context(), Seed{});

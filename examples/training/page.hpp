@@ -59,8 +59,8 @@ inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   return gnuplot::map(std::move(rows));
 }
 
-/// Returns a gnuplot script with one map per layer on the left, which shows the load of its experts. On the right it
-/// draws entropy and fluctuation of all layers.
+/// Returns a gnuplot script. On the left, the script draws one map per layer, with the load of the layer's experts. On
+/// the right, it draws entropy and fluctuation of all layers.
 inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
   const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
   const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());
@@ -127,8 +127,9 @@ inline std::string picture(const std::filesystem::path& svg) {
 
 }  // namespace page
 
-/// Draws load, entropy and fluctuation of each layer, and writes one page that refers to no other file: pictures,
-/// results and the options of the run. The page has no picture if gnuplot is missing or no layer has routing data.
+/// Draws load, entropy and fluctuation of each layer. Writes one page with the pictures, the results and the options of
+/// the run; the page refers to no other file. If gnuplot is missing or no layer has routing data, the page has no
+/// picture of the routing.
 /// @throws gatefold::FileError if a file cannot be written
 inline void write_page(const Folder& folder, const Metadata& options, const Metrics& metrics) {
   const std::vector<page::Json> routed = page::routed(metrics);

@@ -19,7 +19,7 @@ struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
   const auto& optimizer(const auto& of_params) const { return of_params; }
-  /// Returns the loss of the model itself. OnShard wraps it in a LossOfShards; here it is not wrapped.
+  /// Returns the loss that was passed to loss(). Here, this is the argument. OnShard takes it out of a LossOfShards.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
   bool reports() const { return true; }

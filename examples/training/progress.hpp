@@ -17,7 +17,7 @@ struct Items {
   Index per_step;
 };
 
-/// The progress of training on stderr, if stderr is a terminal.
+/// Shows the progress of training on stderr, if stderr is a terminal.
 class Progress {
  public:
   Progress(Items items, Index begun, Index steps) : items_(items), begun_(begun), steps_(steps) {}

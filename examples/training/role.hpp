@@ -4,7 +4,8 @@
 
 namespace training {
 
-/// The tasks of one process or shard besides the training steps, if several train together.
+/// The role of one process or shard in a run: whether others train together with it, and whether it reports in addition
+/// to training.
 struct Role {
   bool alone = true;
   bool reports = true;  // prints progress, writes metrics and pictures

@@ -24,7 +24,7 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   std::vector<Routing> all;
   gatefold::for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.item_slots; }) {
-      // The update rule did not evaluate the branch for this plan.
+      // A plan without items belongs to an evaluation of the branch that the update rule has not made.
       if (mixture.plan.items() <= 0) return;
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
                      gatefold::metric::load(ctx, mixture.plan).counts,

@@ -95,7 +95,7 @@ const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh starts a new run)" : "";
 }
 
-/// Calls f(), which reads a file of a run, and completes its error messages.
+/// Calls f(), which reads a file of a run. If f throws FileError, appends or_afresh(o) to the message.
 /// @throws FileError if f throws it; during training, the message also says how to begin a new run
 template <class Options, class F>
 void on_run(const Options& o, const F& f) {

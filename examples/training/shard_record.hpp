@@ -32,7 +32,7 @@ class ShardRecord {
     since_moved_.add(shard, trainer);
     return result;
   }
-  /// Moves experts between shards, so that the loads since the last call would have been even.
+  /// Moves experts between shards, so that the new placement balances the loads counted since the last call.
   template <class ShardT, class TrainerT>
   void rebalance(ShardT& shard, TrainerT& trainer) {
     moved_ += gatefold::dist::rebalance(shard, trainer, since_moved_).moved;

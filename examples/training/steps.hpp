@@ -17,11 +17,11 @@
 
 namespace training {
 
-/// Runs steps until the last one, a signal, or a number that is not finite.
+/// Runs training steps until the last step is done, a signal is received, or a number is not finite.
 ///
 /// - At the end, the state after the last complete step is saved. Exception: if several processes or shards train
 ///   together, a number that is not finite ends the run without saving.
-/// - A model can write a file while training continues. It then has a member `wait()`, and it writes one file at a
+/// - A model can write a file while training continues. Such a model has a member `wait()`, and writes one file at a
 ///   time.
 /// - With --fresh, the previous run is deleted only when this run writes its first file. If the first step fails, no
 ///   run is lost.

@@ -32,8 +32,8 @@ struct Outcome {
       for (const double accuracy : kind) all.push_back(1 - accuracy);
     return all;
   }
-  /// Returns the errors under corruption relative to those of a second classifier. All values are NaN if the second
-  /// classifier makes no error under one of the corruptions.
+  /// Returns the errors under corruption relative to the errors of a second classifier. All values are NaN if there is
+  /// a corruption under which the second classifier makes no error.
   gatefold::metric::CorruptionError relative_to(const Outcome& baseline) const {
     for (const auto& kind : baseline.corrupted)
       if (std::all_of(kind.begin(), kind.end(), [](double accuracy) { return accuracy == 1; }))

@@ -1,12 +1,13 @@
-// A vision transformer with mixtures of experts on Fashion-MNIST: V-MoE with or without momentum and with the routers
-// of paper 002, or Soft MoE. Trains it, then measures its accuracy on images that are clean, corrupted in six ways with
-// five severities, or attacked along the gradient of the model.
+// Trains a vision transformer with mixtures of experts on Fashion-MNIST. The model is V-MoE or Soft MoE, with or
+// without momentum; V-MoE can also have a router of paper 002. Then measures the model's accuracy on images that are
+// clean, corrupted in six ways with five severities, or attacked along the gradient of the model.
 //
 //   vision [train | evaluate] [--config FILE] [--run FOLDER] [--backend cpu|cuda]
 //          [--router vmoe|similarity|attention|soft] [--update plain|heavy-ball|robust] …
 //
 // A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
-// of threads. Ctrl-C saves and ends. Every option can also be in the configuration, a JSON file: {"dim": 64, …}.
+// of threads. Ctrl-C saves the state of the run and ends the program. Every option can also be in the configuration, a
+// JSON file: {"dim": 64, …}.
 // Exit code 0: done; 2: an option, file or size is invalid (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <filesystem>

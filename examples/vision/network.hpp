@@ -35,7 +35,8 @@ inline update::HeavyBall heavy_ball_of(const Options& o) {
   if (o.update == "plain") return {.mu = 0, .gamma = 1};
   return {.mu = o.mu, .gamma = o.gamma};
 }
-/// Returns the gate of V-MoE. Its capacity is 1.05 times the even share in training and 4 times in evaluation.
+/// Returns the gate of V-MoE. The capacity of each expert is 1.05 times the even share in training, and 4 times the
+/// even share in evaluation.
 inline VMoe gate_of(const Options& o, bool training) {
   return published::vmoe({.experts = o.experts, .k = o.k, .factor = training ? 1.05 : 4});
 }
