@@ -51,6 +51,8 @@
 #include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/loss/multi_task.hpp"
+#include "gatefold/loss/sigmoid_cross_entropy.hpp"
+#include "gatefold/loss/soft_cross_entropy.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"

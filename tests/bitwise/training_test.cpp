@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "bitwise/bitwise.hpp"
 
 using namespace gatefold;
@@ -72,9 +74,18 @@ TEST_CASE_TEMPLATE("losses: the number of threads changes no bit", T, float, dou
     for (Index n = 0; n < items; ++n) all.push_back(n % width);
     return all;
   };
+  const auto between = [](Index items, Index width) {  // 0 and 1, too
+    Cpu::Context one(1);
+    auto t = uniform_tensor<T>(one, Seed{3}, 1, items, width);
+    for (Index i = 0; i < t.size(); ++i) t.data()[i] = std::min<T>(std::max<T>(t.data()[i], 0), T(0.5)) * 2;
+    return t;
+  };
   for (const Index items : {few, Index(30000)}) {
     check(MeanSquaredError{}, items, 11, random);
     check(Logistic{}, items, 1, signs);
     check(CrossEntropy{}, items, 11, labels);
+    check(CrossEntropy{.label_smoothing = 0.1}, items, 11, labels);
+    check(SoftCrossEntropy{}, items, 11, between);
+    check(SigmoidCrossEntropy{}, items, 11, between);
   }
 }

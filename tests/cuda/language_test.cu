@@ -110,9 +110,9 @@ TEST_CASE("cuda: language models train like the naive backend") {
 TEST_CASE("cuda: StreamedCrossEntropy: two vocabulary blocks match naive backend") {
   using T = float;
   const Index many = StreamedCrossEntropy::Blocks::columns + 6, count = 4;
-  const StreamedCrossEntropy loss{.vocabulary = many, .model_dim = 3, .ignore = 7};
   Backends on;
-  const auto run = [&]<class B>(B, auto& ctx) {
+  const auto run = [&]<class B>(B, auto& ctx, double smoothing) {
+    const StreamedCrossEntropy loss{.vocabulary = many, .model_dim = 3, .ignore = 7, .label_smoothing = smoothing};
     auto params = loss.init<T, B>(ctx, Seed{1});
     auto grads = zeros_like(ctx, params);
     const auto y = uniform_tensor<T>(ctx, Seed{2}, 1, count, Index(3));
@@ -137,10 +137,13 @@ TEST_CASE("cuda: StreamedCrossEntropy: two vocabulary blocks match naive backend
     all.push_back(numbers(ctx, grads.bias)), all.push_back(numbers(ctx, each)), all.push_back(numbers(ctx, log_p));
     return all;
   };
-  const auto expected = run(Naive{}, on.naive), actual = run(Cuda{}, on.cuda);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    CAPTURE(i);
-    expect_close(expected[i], actual[i], relative_tolerance<float>);
+  for (const double smoothing : {0.0, 0.2}) {
+    CAPTURE(smoothing);
+    const auto expected = run(Naive{}, on.naive, smoothing), actual = run(Cuda{}, on.cuda, smoothing);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      expect_close(expected[i], actual[i], relative_tolerance<float>);
+    }
   }
 }
 

@@ -26,6 +26,24 @@ def cross_entropy_ignored(random, y, outputs):
     return target, F.cross_entropy(y, target, ignore_index=-1)
 
 
+def cross_entropy_smoothed(random, y, outputs):
+    """With padding and label smoothing."""
+    target, _ = cross_entropy_ignored(random, y, outputs)
+    return target, F.cross_entropy(y, target, ignore_index=-1, label_smoothing=0.1)
+
+
+def soft_cross_entropy(random, y, outputs):
+    """With class probabilities."""
+    target = random.uniform(*y.shape).softmax(1)
+    return target, F.cross_entropy(y, target)
+
+
+def sigmoid_cross_entropy(random, y, outputs):
+    """With labels of 0 and 1 and values between."""
+    target = random.uniform(*y.shape, low=-0.5, high=1.5).clamp(0, 1)
+    return target, F.binary_cross_entropy_with_logits(y, target)
+
+
 def logistic(random, y, outputs):
     """l(z) = log(1 + exp(-z)) of z = t y; F.soft_margin_loss, which overflows."""
     target = random.uniform(*y.shape).sign()
@@ -41,7 +59,15 @@ def case(loss, items, outputs, scale):
 
 
 def files():
-    for loss in (mean_squared_error, cross_entropy, cross_entropy_ignored, logistic):
+    for loss in (
+        mean_squared_error,
+        cross_entropy,
+        cross_entropy_ignored,
+        cross_entropy_smoothed,
+        soft_cross_entropy,
+        sigmoid_cross_entropy,
+        logistic,
+    ):
         yield f"loss/{loss.__name__}", {
             size + name: case(loss, *extents, scale)
             for size, extents in SIZES.items()

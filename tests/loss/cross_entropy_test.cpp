@@ -10,6 +10,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
+#include "support/naive_moe.hpp"
 #include "support/rounded.hpp"
 
 using namespace gatefold;
@@ -152,6 +153,103 @@ TEST_CASE("CrossEntropy (2): double softmax gradients equal central differences"
     CHECK(std::abs(numeric - dy.data()[i]) <= 1e-10 * std::abs(numeric) + 1e-10);
     if (i / classes == 1) CHECK(dy.data()[i] == 0);
   }
+}
+
+TEST_CASE_TEMPLATE("CrossEntropy (3): label smoothing equals (1 − ε) NLL + ε mean NLL", T, float, double) {
+  Cpu::Context ctx(2, true);
+  for (const double epsilon : {0.1, 0.75, 1.0})
+    for (const Index classes : {1, 2, 10, 257})
+      for (const bool twice : {false, true}) {
+        CAPTURE(epsilon);
+        CAPTURE(classes);
+        CAPTURE(twice);
+        const Index items = 9;
+        const CrossEntropy loss{.ignore = -1, .twice = twice, .label_smoothing = epsilon};
+        const auto y = random_logits<T>(items, classes);
+        auto label = labels(items, classes);
+        label[4] = -1;
+        // The loss as torch.nn.CrossEntropyLoss defines it, from log-probabilities.
+        double expected = 0;
+        for (Index n = 0; n < items; ++n) {
+          if (n == 4) continue;
+          std::vector<double> z;
+          for (Index c = 0; c < classes; ++c) z.push_back(static_cast<double>(y(n, c)));
+          if (twice) z = naive::softmax(z);
+          const std::vector<double> p = naive::softmax(z);
+          double uniform = 0;
+          for (const double of_class : p) uniform -= std::log(of_class) / static_cast<double>(classes);
+          const double of_label = -std::log(p[static_cast<std::size_t>(label[static_cast<std::size_t>(n)])]);
+          expected += ((1 - epsilon) * of_label + epsilon * uniform) / 8;
+        }
+        Tensor<T, 1, Cpu> value(1);
+        loss.template forward<T, Cpu>(ctx, y, label, value);
+        CHECK(std::abs(static_cast<double>(value(0)) - expected) <= (sizeof(T) == 4 ? 1e-6 : 1e-13) * (1 + expected));
+      }
+}
+
+TEST_CASE("CrossEntropy (3): smoothed gradients equal central differences") {
+  Cpu::Context ctx(1);
+  const Index items = 5, classes = 6;
+  for (const bool twice : {false, true}) {
+    const CrossEntropy loss{.ignore = -1, .twice = twice, .label_smoothing = 0.2};
+    auto y = random_logits<double>(items, classes);
+    const std::vector<Index> label{1, -1, 3, 0, 5};
+    Tensor<double, 1, Cpu> value(1);
+    Logits<double> dy(items, classes);
+    loss.backward<double, Cpu>(ctx, y, label, dy);
+    for (Index i = 0; i < y.size(); ++i) {
+      const double at = y.data()[i], h = 1e-3, step[4] = {h, -h, 2 * h, -2 * h};
+      double f[4];
+      for (int k = 0; k < 4; ++k) {
+        y.data()[i] = at + step[k];
+        loss.forward<double, Cpu>(ctx, y, label, value);
+        f[k] = value(0);
+      }
+      y.data()[i] = at;
+      const double numeric = (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
+      CHECK(std::abs(numeric - dy.data()[i]) <= 1e-10 * std::abs(numeric) + 1e-10);
+      if (i / classes == 1) CHECK(dy.data()[i] == 0);
+    }
+  }
+}
+
+TEST_CASE("CrossEntropy: the smoothed loss is least at the target distribution") {
+  // p = 1 − ε + ε/C for the label and ε/C for the others; the loss is then the entropy of p, and the gradient 0.
+  const double low = 0.1 / 4, high = 0.9 + low;
+  Cpu::Context ctx(1);
+  const CrossEntropy loss{.label_smoothing = 0.1};
+  const auto y = row<double>({std::log(low), std::log(high), std::log(low), std::log(low)});
+  const std::vector<Index> label{1};
+  Tensor<double, 1, Cpu> value(1);
+  Logits<double> dy(1, 4);
+  loss.forward<double, Cpu>(ctx, y, label, value);
+  loss.backward<double, Cpu>(ctx, y, label, dy);
+  CHECK(value(0) == doctest::Approx(-high * std::log(high) - 3 * low * std::log(low)).epsilon(1e-14));
+  for (Index c = 0; c < 4; ++c) CHECK(std::abs(dy(0, c)) < 1e-15);
+}
+
+TEST_CASE("CrossEntropy: without counted items the smoothed loss is 0") {
+  Cpu::Context ctx(1);
+  const CrossEntropy loss{.ignore = -1, .label_smoothing = 0.3};
+  const auto y = random_logits<float>(3, 4);
+  const std::vector<Index> none(3, -1);
+  Tensor<float, 1, Cpu> value(1);
+  Logits<float> dy(3, 4);
+  loss.forward<float, Cpu>(ctx, y, none, value);
+  loss.backward<float, Cpu>(ctx, y, none, dy);
+  CHECK(value(0) == 0);
+  for (Index i = 0; i < dy.size(); ++i) CHECK(dy.data()[i] == 0);
+}
+
+TEST_CASE("CrossEntropy: label_smoothing outside [0, 1] throws") {
+  Cpu::Context ctx(1);
+  const auto y = random_logits<float>(1, 4);
+  Tensor<float, 1, Cpu> value(1);
+  const std::vector<Index> label{0};
+  CHECK_THROWS_WITH_AS((CrossEntropy{.label_smoothing = 1.5}.forward<float, Cpu>(ctx, y, label, value)),
+                       "CrossEntropy: label_smoothing: expected 0 <= label_smoothing <= 1, got 1.5", ArgumentError);
+  for (const double wrong : {-0.1, std::nan("")})
+    CHECK_THROWS_AS((CrossEntropy{.label_smoothing = wrong}.forward<float, Cpu>(ctx, y, label, value)), ArgumentError);
 }
 
 TEST_CASE("CrossEntropy: an empty batch has loss 0") {

@@ -7,6 +7,8 @@
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"
 #include "gatefold/loss/mean_squared_error.hpp"
+#include "gatefold/loss/sigmoid_cross_entropy.hpp"
+#include "gatefold/loss/soft_cross_entropy.hpp"
 #include "support/golden.hpp"
 
 using namespace gatefold;
@@ -46,6 +48,19 @@ TEST_CASE("golden: CrossEntropy equals torch.nn.CrossEntropyLoss") {
 
 TEST_CASE("golden: CrossEntropy with ignore equals PyTorch with ignore_index") {
   loss_agrees("cross_entropy_ignored", CrossEntropy{.ignore = -1}, [](Golden& g) { return g.indices("target"); });
+}
+
+TEST_CASE("golden: CrossEntropy with label smoothing equals PyTorch") {
+  loss_agrees("cross_entropy_smoothed", CrossEntropy{.ignore = -1, .label_smoothing = 0.1},
+              [](Golden& g) { return g.indices("target"); });
+}
+
+TEST_CASE("golden: SoftCrossEntropy equals torch.nn.CrossEntropyLoss with probabilities") {
+  loss_agrees("soft_cross_entropy", SoftCrossEntropy{}, [](Golden& g) { return g.matrix("target"); });
+}
+
+TEST_CASE("golden: SigmoidCrossEntropy equals torch.nn.BCEWithLogitsLoss") {
+  loss_agrees("sigmoid_cross_entropy", SigmoidCrossEntropy{}, [](Golden& g) { return g.matrix("target"); });
 }
 
 TEST_CASE("golden: Logistic equals the mean of log(1 + exp(-t y))") {

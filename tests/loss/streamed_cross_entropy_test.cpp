@@ -146,6 +146,70 @@ TEST_CASE("StreamedCrossEntropy: gradients of two blocks equal finite difference
   }
 }
 
+TEST_CASE_TEMPLATE("StreamedCrossEntropy (2): label smoothing equals the equation", T, float, double) {
+  for (const Index vocabulary : {Index(2), Index(7), kMore}) {
+    const Index items = 4, dim = 3;
+    const double epsilon = 0.3;
+    CAPTURE(vocabulary);
+    Cpu::Context ctx(2, true);
+    Case<T> c(ctx, {.vocabulary = vocabulary, .model_dim = dim, .ignore = -1, .label_smoothing = epsilon}, items);
+    c.label[2] = -1;
+    const double got = static_cast<double>(c.forward(ctx));
+    c.backward(ctx);
+    Tensor<T, 1, Cpu> each(items);
+    c.loss.each(ctx, c.params, c.model, c.y, c.label, each);
+    double expected = 0;
+    std::vector<double> dy(static_cast<std::size_t>(items * dim)), dw(static_cast<std::size_t>(vocabulary * dim)),
+        db(static_cast<std::size_t>(vocabulary));
+    const double tolerance = sizeof(T) == 4 ? 2e-5 : 1e-12;
+    for (Index n = 0; n < items; ++n) {
+      if (c.label_of(n) == -1) continue;
+      const auto z = c.logits(n);
+      const double normaliser = log_sum_exp(z), of_label = normaliser - z[static_cast<std::size_t>(c.label_of(n))];
+      CHECK(std::abs(static_cast<double>(each(n)) - of_label) <= tolerance * (1 + of_label));  // without smoothing
+      expected += (1 - epsilon) * of_label / 3;
+      for (Index v = 0; v < vocabulary; ++v) {
+        const auto at = static_cast<std::size_t>(v);
+        const double of_class = epsilon / static_cast<double>(vocabulary);
+        expected += of_class * (normaliser - z[at]) / 3;
+        const double dz = (std::exp(z[at] - normaliser) - of_class - (v == c.label_of(n) ? 1 - epsilon : 0)) / 3;
+        db[at] += dz;
+        for (Index d = 0; d < dim; ++d) {
+          dy[static_cast<std::size_t>(n * dim + d)] += dz * c.weight(v, d);
+          dw[static_cast<std::size_t>(v * dim + d)] += dz * static_cast<double>(c.y(n, d));
+        }
+      }
+    }
+    CHECK(std::abs(got - expected) <= tolerance * (1 + expected));
+    CHECK(support::difference(values(c.dy), dy) < tolerance);
+    CHECK(support::difference(values(c.grads.weight), dw) < tolerance);
+    CHECK(support::difference(values(c.grads.bias), db) < tolerance);
+  }
+}
+
+TEST_CASE("StreamedCrossEntropy (2): smoothed gradients equal finite differences") {
+  Cpu::Context ctx(1);
+  Case<double> c(ctx, {.vocabulary = 11, .model_dim = 3, .ignore = 4, .label_smoothing = 0.2}, 5);
+  c.label[1] = 4;
+  c.forward(ctx);
+  c.backward(ctx);
+  auto& weight = c.params.weight;
+  const std::vector<check::GradientSlot> slots{
+      {"y", c.y.data(), std::as_const(c.dy).data(), c.y.size()},
+      {"bias", c.params.bias.data(), std::as_const(c.grads.bias).data(), 11},
+      {"weight", weight.data(), std::as_const(c.grads.weight).data(), weight.size()}};
+  const auto report = check::compare_gradients(
+      slots, [&] { return c.forward(ctx); }, [] { return 0; }, {.step = 1e-3});
+  CHECK_MESSAGE(report, report.str());
+}
+
+TEST_CASE("StreamedCrossEntropy: label_smoothing outside [0, 1] throws") {
+  Cpu::Context ctx(1);
+  Case<float> c(ctx, {.vocabulary = 3, .model_dim = 2, .label_smoothing = -1}, 2);
+  CHECK(message_of([&] { c.forward(ctx); }) ==
+        "StreamedCrossEntropy: label_smoothing: expected 0 <= label_smoothing <= 1, got -1");
+}
+
 TEST_CASE_TEMPLATE("StreamedCrossEntropy: one block equals CrossEntropy of its logits", T, float, double) {
   Cpu::Context ctx(1);
   const Index items = 9, vocabulary = 31;
@@ -177,10 +241,16 @@ TEST_CASE("StreamedCrossEntropy: the number of threads changes no bit") {
   for (const auto& [items, vocabulary] : {std::pair{Loss::Blocks::rows + 5, Index(3)}, {Index(50), kMore}}) {
     const auto run = [items = items, vocabulary = vocabulary](int threads) {
       Cpu::Context ctx(threads, threads > 1);
-      Case<float> c(ctx, {.vocabulary = vocabulary, .model_dim = 2, .ignore = 1}, items);
-      c.forward(ctx);
-      c.backward(ctx);
-      return values(c.value, c.dy, c.grads, c.saved.top, c.saved.total);
+      std::vector<double> all;
+      for (const double smoothing : {0.0, 0.1}) {
+        Case<float> c(ctx, {.vocabulary = vocabulary, .model_dim = 2, .ignore = 1, .label_smoothing = smoothing},
+                      items);
+        c.forward(ctx);
+        c.backward(ctx);
+        const auto some = values(c.value, c.dy, c.grads, c.saved.top, c.saved.total);
+        all.insert(all.end(), some.begin(), some.end());
+      }
+      return all;
     };
     const auto one = run(1);
     for (const int threads : {2, 3, 8}) CHECK(same_bits(run(threads), one));

@@ -14,6 +14,19 @@ GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
   return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
 }
 
+/// The largest number of a row of logits, and the sum of the exponentials relative to it.
+template <class T>
+struct ExpSum {
+  T top, total;  // max_c z[c],  Σ_c exp(z[c] − top)
+};
+/// Computes ExpSum of one row. Every lane (thread that shares the row) gets the same result.
+template <class T, class Lanes>
+GATEFOLD_HD ExpSum<T> exp_sum(const Lanes& lanes, Index columns, const T* row) {
+  using functor::math::exp;
+  const T top = functor::top(lanes, columns, row);
+  return {top, sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - top); })};
+}
+
 /// Writes p[n,:] = softmax(z[n,:]).
 template <class T, class B>
 struct Softmax {

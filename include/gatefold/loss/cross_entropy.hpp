@@ -14,19 +14,24 @@ GATEFOLD_FUNCTORS((class T, class B), NegativeLogLikelihood, NegativeLogLikeliho
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
 ///     twice:  (1) with softmax y[n,:] in place of y[n,:]                                                (2)
+///     label_smoothing = ε:  (1) with (1 − ε) y[n, label[n]] + (ε/C) Σ_c y[n,c] in place of y[n, label[n]]   (3)
 ///
 /// Source: torch.nn.CrossEntropyLoss. With `twice` (`CrossEntropy::reference()`), the loss is (2), as in the code of
-/// papers 001 and 002 for classification. (2) is at least log(1 + (C − 1)/e).
+/// papers 001 and 002 for classification. (2) is at least log(1 + (C − 1)/e). Label smoothing: Szegedy et al. 2015,
+/// arXiv:1512.00567, sec. 7. With both options, softmax y[n,:] replaces y[n,:] in (3), too.
 /// @param y       [N, C] in   logits
 /// @param target  [N]    in   labels in [0, C)
 /// @param ignore  label of the items that do not count, for example −1 for padding. Their dy is 0, and N is the number
 ///                of items that count. By default no label is ignored. If no item counts, the loss is 0
+/// @param label_smoothing  ε in [0, 1]: the weight of the mean over all classes. 0 gives (1)
 /// @throws ArgumentError unless each row has one label, in [0, C) or `ignore` (on a device, only debug builds check the
-///         range)
-/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
+///         range), and label_smoothing is in [0, 1]
+/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward; with
+///         label smoothing also N·C additions forward
 struct CrossEntropy {
   Index ignore = ignore_none;
   bool twice = false;
+  double label_smoothing = 0;
 
   static CrossEntropy reference() { return reference({}); }
   static CrossEntropy reference(CrossEntropy options) {
@@ -39,6 +44,7 @@ struct CrossEntropy {
 
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
+    detail_::loss::expect_label_smoothing("CrossEntropy", label_smoothing);
     detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
   /// Returns the number of labels that are not `ignore`.
@@ -51,7 +57,7 @@ struct CrossEntropy {
     validate<T, B>(y, target);
     auto mark = ctx.mark();
     auto each = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), functor::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
+    B::for_rows(ctx, y.extent(0), likelihood<T, B>(logits<T, B>(ctx, y), target, each));
     mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
                     functor::Term<T>{each.data()}, value);
   }
@@ -63,8 +69,8 @@ struct CrossEntropy {
     const View<const T, 2, B> z = logits<T, B>(ctx, y);
     const View<T, 2, B> dz = twice ? ctx.template scratch<T>(y.extent(0), y.extent(1)) : dy;
     B::for_rows(ctx, y.extent(0),
-                functor::NegativeLogLikelihoodBackward<T, B>{
-                    {z, target, ignore, {}}, detail_::loss::share_of_mean<B>(ctx, target, ignore), dz});
+                functor::NegativeLogLikelihoodBackward<T, B>{likelihood<T, B>(z, target, {}),
+                                                             detail_::loss::share_of_mean<B>(ctx, target, ignore), dz});
     if (twice) B::for_rows(ctx, y.extent(0), functor::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
   }
 
@@ -77,39 +83,42 @@ struct CrossEntropy {
     B::for_rows(ctx, y.extent(0), functor::Softmax<T, B>{y, p});
     return p;
   }
+  template <class T, class B>
+  functor::NegativeLogLikelihood<T, B> likelihood(View<const T, 2, B> z, View<const Index, 1, B> label,
+                                                  View<T, 1, B> value) const {
+    const double of_class = label_smoothing / static_cast<double>(z.extent(1));
+    return {z, label, ignore, static_cast<T>(1 - label_smoothing), static_cast<T>(of_class), value};
+  }
 };
 
 namespace functor {
 
-/// Writes the loss of item n, log Σ_c exp y[n,c] − y[n, label], or 0 if its label is `ignore`. The largest logit is
-/// subtracted from all logits first, so that no exponential overflows and differences of large logits stay exact. A
-/// loss smaller than about 1e-7 (1e-16 in double) becomes 0.
+/// Writes the loss of item n, log Σ_c exp y[n,c] − Σ_c t[c] y[n,c], or 0 if its label is `ignore`. Here t is the target
+/// distribution: 1 − ε + ε/C for the label and ε/C for the other classes. The largest logit is subtracted from all
+/// logits first, so that no exponential overflows and differences of large logits stay exact. Without label smoothing,
+/// a loss smaller than about 1e-7 (1e-16 in double) becomes 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
-  struct Row {
-    T top, total;  // max_c y[n,c],  Σ_c exp(y[n,c] − top)
-  };
   View<const T, 2, B> y;
   View<const Index, 1, B> label;
   Index ignore;
+  T kept, of_class;     // 1 − ε, ε/C
   View<T, 1, B> value;  // [N]
-  template <class Lanes>
-  GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
-    using functor::math::exp;
-    const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
-    return {top,
-            sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
-  }
   GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
-    const Index l = label(n);
+    const Index l = label(n), classes = y.extent(1);
     const bool counts = l != ignore;
-    GATEFOLD_ASSERT(!counts || (0 <= l && l < y.extent(1)), "CrossEntropy: label out of range");
-    const Row r = row(lanes, n);
-    if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
+    GATEFOLD_ASSERT(!counts || (0 <= l && l < classes), "CrossEntropy: label out of range");
+    const T* const row = y.data() + n * classes;
+    const auto r = exp_sum<T>(lanes, classes, row);
+    T rest = 0;  // (ε/C) Σ_c (y[n,c] − top)
+    if (of_class > 0)
+      rest =
+          of_class * sum_columns<T>(lanes, classes, [&](const auto& at, Index c) { return at.load(row + c) - r.top; });
+    if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (kept * (row[l] - r.top) + rest) : T(0);
   }
 };
-/// Writes the gradient of the logits, (softmax y − one-hot label) / N, or 0 if the label is `ignore`. N is the number
-/// of items with other labels.
+/// Writes the gradient of the logits, (softmax y − t) / N with the target distribution t of NegativeLogLikelihood, or 0
+/// if the label is `ignore`. N is the number of items with other labels.
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
@@ -120,13 +129,15 @@ struct NegativeLogLikelihoodBackward {
     const auto& y = loss.y;
     const Index l = loss.label(n);
     if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
-    const auto r = loss.row(lanes, n);
+    const auto r = exp_sum<T>(lanes, y.extent(1), y.data() + n * y.extent(1));
     const T mean = share.template of<T>(), scale = mean / r.total;
+    // Without label smoothing, `low` is 0 and `high` is 1, and the bits are those of (1).
+    const T low = mean * loss.of_class, high = loss.kept + loss.of_class;
     each_column<T>(lanes, dy.extent(1),
-                   [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
+                   [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top) - low); });
     // The element dy(n, l) of the label gets its final value. The lane (thread of the row) that wrote it writes it
     // again.
-    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
+    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - high);
   }
 };
 

@@ -250,6 +250,28 @@ void expect_labels(const char* where, View<const Index, 1, B> target, Index item
              Joined{"labels from 0 to ", classes - 1}, target(n));
 }
 
+/// Checks the option of label smoothing.
+/// @throws ArgumentError unless 0 <= label_smoothing <= 1
+inline void expect_label_smoothing(const char* where, double label_smoothing) {
+  expect(0 <= label_smoothing && label_smoothing <= 1, where, "label_smoothing", "0 <= label_smoothing <= 1",
+         label_smoothing);
+}
+
+/// Checks that a target has the shape of the outputs y [N, C] and values from 0 to 1. On a device, only the shape is
+/// checked.
+/// @throws ArgumentError if the shape or a value is wrong
+template <class T, class B>
+void expect_probabilities(const char* where, View<const T, 2, B> y, View<const T, 2, B> target) {
+  expect_shape(where, "target", target, {y.extent(0), y.extent(1)});
+  if constexpr (B::is_host) {  // N·C comparisons on a host, because a wrong target would give wrong gradients silently
+    const auto is_valid = [](T t) { return 0 <= t && t <= 1; };
+    bool all = true;  // without a branch, so that compilers can vectorise the loop
+    for (Index i = 0; i < target.size(); ++i) all &= is_valid(target.data()[i]);
+    for (Index i = 0; !all && i < target.size(); ++i)
+      expect(is_valid(target.data()[i]), where, "target", "values from 0 to 1", target.data()[i]);
+  }
+}
+
 /// Calls validate of a loss for the outputs y of a model and the target. If validate throws, and the input x of the
 /// model (`items` items) and the target have different numbers of items, the error names both numbers, because either
 /// can be wrong.

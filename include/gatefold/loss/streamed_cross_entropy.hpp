@@ -15,12 +15,13 @@
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), StreamLogits, StreamedValue, SoftmaxScale, CopyCounted, SoftmaxOfLogit,
-                  SubtractLabel);
+                  SubtractLabel, SubtractFromCounted);
 
 /// The output layer of a language model together with the cross-entropy of the logits. It computes logits in blocks, so
 /// the logits [N, V] of all items are never in memory at once. It is a loss with learned parameters (loss.hpp).
 ///
 ///     z[n,v] = ⟨y[n], W[v]⟩ + b[v],   loss = (1/N) Σ_n (log Σ_v exp z[n,v] − z[n, label[n]])              (1)
+///     label_smoothing = ε:  (1) with (1 − ε) z[n, label[n]] + (ε/V) Σ_v z[n,v] in place of z[n, label[n]]   (2)
 ///
 /// Source: torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are from Milakov and
 /// Gimelshein 2018, arXiv:1805.02867.
@@ -31,6 +32,7 @@ GATEFOLD_FUNCTORS((class T, class B), StreamLogits, StreamedValue, SoftmaxScale,
 ///               of its Embedding. Embedding and loss add to the same gradient, which is dense
 /// @param ignore  label of the items that do not count, as in CrossEntropy
 /// @param initial  initial values of W and b, with fan-in model_dim
+/// @param label_smoothing  ε in [0, 1], as in CrossEntropy. It changes forward and backward, but not `each`
 /// @throws ArgumentError unless arrays have the shapes given here, vocabulary and model_dim are at least 1, each row
 ///         has one label, in [0, V) or `ignore` (on a device, only debug builds check the range), and, if tied, the
 ///         first Table of the model is [V, D]
@@ -44,6 +46,7 @@ struct StreamedCrossEntropy {
   bool bias = true, tied = false;
   Index ignore = ignore_none;
   Initial initial{};
+  double label_smoothing = 0;
 
   /// The size of the block of logits that is in memory at a time: 16 MB in float. In forward, a product that stores no
   /// logits (gemm_rows) was tried and made no difference in time.
@@ -77,6 +80,7 @@ struct StreamedCrossEntropy {
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
+    detail_::loss::expect_label_smoothing("StreamedCrossEntropy", label_smoothing);
     detail_::loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
   }
   /// Returns the number of labels that are not `ignore`.
@@ -95,7 +99,7 @@ struct StreamedCrossEntropy {
     auto each = ctx.template scratch<T>(y.extent(0));
     saved.top.resize(y.extent(0));
     saved.total.resize(y.extent(0));
-    stream(ctx, w, y, target, saved.top.view(), saved.total.view(), each);
+    stream(ctx, w, y, target, label_smoothing, saved.top.view(), saved.total.view(), each);
     mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
                     functor::Term<T>{each.data()}, value);
   }
@@ -131,7 +135,8 @@ struct StreamedCrossEntropy {
     logits(ctx, p, model, y, log_p);
     B::for_rows(ctx, y.extent(0), functor::LogSoftmax<T, B>{log_p, log_p});
   }
-  /// Computes the loss of each item: the negative log-probability of its label, or 0 if the label is `ignore`.
+  /// Computes the loss (1) of each item, without label smoothing: the negative log-probability of its label, or 0 if
+  /// the label is `ignore`.
   /// @param value [N] out
   template <class T, class B, class ModelP>
   void each(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y, In<Index, 1, B> target,
@@ -141,7 +146,7 @@ struct StreamedCrossEntropy {
     auto mark = ctx.mark();
     auto top = ctx.template scratch<T>(y.extent(0)), total = ctx.template scratch<T>(y.extent(0));
     detail_::lookup::with_packed(ctx, model,
-                                 [&] { stream<T, B>(ctx, weights(p, model), y, target, top, total, value); });
+                                 [&] { stream<T, B>(ctx, weights(p, model), y, target, 0, top, total, value); });
   }
 
  private:
@@ -189,7 +194,13 @@ struct StreamedCrossEntropy {
                                                   View<const T, 1, B>(top).rows(row, rows),
                                                   View<const T, 1, B>(scale).rows(row, rows)};
       B::gemm(ctx, h, false, wv, true, false, dz, softmax);
-      B::for_each(ctx, rows, functor::SubtractLabel<T, B>{label, ignore, first, share, dz});
+      // With label smoothing, the target is 1 − ε + ε/V for the label and ε/V for the other words.
+      if (label_smoothing > 0)
+        B::for_rows(ctx, rows,
+                    functor::SubtractFromCounted<T, B>{
+                        label, ignore, static_cast<T>(label_smoothing / static_cast<double>(vocabulary)), share, dz});
+      B::for_each(ctx, rows,
+                  functor::SubtractLabel<T, B>{label, ignore, first, static_cast<T>(1 - label_smoothing), share, dz});
       const View<const T, 2, B> d = dz;
       B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), functor::Store{});
       if (dw.size() > 0) B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), functor::Store{});
@@ -229,33 +240,37 @@ struct StreamedCrossEntropy {
       if (B::gemm_transposed(ctx, y, w.weight, first, z, epilogue)) return;
     B::gemm(ctx, y, false, w.weight.rows(first, z.extent(1)), true, false, z, epilogue);
   }
-  /// Writes the loss of each item to `value`. Also writes `top` and `total` for backward: the largest logit of the
-  /// item, and the sum of exponentials relative to it.
+  /// Writes the loss of each item to `value`, with the label smoothing `smoothing`. Also writes `top` and `total` for
+  /// backward: the largest logit of the item, and the sum of exponentials relative to it.
   template <class T, class B>
   void stream(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, View<const Index, 1, B> target,
-              View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {
+              double smoothing, View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {
     auto mark = ctx.mark();
     auto chosen = ctx.template scratch<T>(y.extent(0));
+    const View<T, 1, B> sum = smoothing > 0 ? ctx.template scratch<T>(y.extent(0)) : View<T, 1, B>{};
     for_blocks(ctx, y, [&](Index row, Index rows, Index first, View<T, 2, B> z) {
       block_of_logits(ctx, w, y.rows(row, rows), first, z);
-      B::for_rows(ctx, rows,
-                  functor::StreamLogits<T, B>{z, target.rows(row, rows), first, top.rows(row, rows),
-                                              total.rows(row, rows), chosen.rows(row, rows)});
+      B::for_rows(
+          ctx, rows,
+          functor::StreamLogits<T, B>{z, target.rows(row, rows), first, top.rows(row, rows), total.rows(row, rows),
+                                      chosen.rows(row, rows), sum.empty() ? sum : sum.rows(row, rows)});
     });
-    B::for_each(ctx, y.extent(0), functor::StreamedValue<T, B>{top, total, chosen, target, ignore, vocabulary, value});
+    B::for_each(ctx, y.extent(0),
+                functor::StreamedValue<T, B>{top, total, chosen, sum, target, ignore, vocabulary, smoothing, value});
   }
 };
 
 namespace functor {
 
 /// Adds a block z of logits to the running log-sum-exp of each row. Column j of the block belongs to label `first` + j.
-/// If the label of the row is in the block, stores its logit in `chosen`.
+/// If the label of the row is in the block, stores its logit in `chosen`. Adds the logits to `sum`, unless `sum` is
+/// empty.
 template <class T, class B>
 struct StreamLogits {
   View<const T, 2, B> z;
   View<const Index, 1, B> label;
   Index first;
-  View<T, 1, B> top, total, chosen;  // over all blocks so far: max z,  Σ exp(z − top),  z[label]
+  View<T, 1, B> top, total, chosen, sum;  // over all blocks so far: max z,  Σ exp(z − top),  z[label],  Σ z
   GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
     using functor::math::exp;
     const Index columns = z.extent(1);
@@ -263,25 +278,39 @@ struct StreamLogits {
     const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
     const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
     const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits are −∞, exp gives 0 and not NaN
-    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
+    const T here_total =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
+    T here_sum = 0;
+    if (sum.data())
+      here_sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return at.load(row + c); });
     if (lanes.lane != 0) return;
     const Index l = label(n) - first;
     top(n) = now;
-    total(n) = first == 0 ? sum : total(n) * exp(before - from) + sum;
+    total(n) = first == 0 ? here_total : total(n) * exp(before - from) + here_total;
+    if (sum.data()) sum(n) = first == 0 ? here_sum : sum(n) + here_sum;
     if (0 <= l && l < columns) chosen(n) = row[l];
   }
 };
-/// Writes the loss of item n, log Σ_v exp z[n,v] − z[n, label[n]], or 0 if its label is `ignore`.
+/// Writes the loss of item n, log Σ_v exp z[n,v] − z[n, label[n]], with label smoothing (2), or 0 if its label is
+/// `ignore`.
 template <class T, class B>
 struct StreamedValue {
-  View<const T, 1, B> top, total, chosen;
+  View<const T, 1, B> top, total, chosen, sum;  // sum is empty without label smoothing
   View<const Index, 1, B> label;
   Index ignore, labels;
+  double label_smoothing;
   View<T, 1, B> value;
   GATEFOLD_HD void operator()(Index n) const {
     GATEFOLD_ASSERT(label(n) == ignore || (0 <= label(n) && label(n) < labels),
                     "StreamedCrossEntropy: label out of range");
-    value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
+    value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - smoothed(n, chosen(n) - top(n));
+  }
+
+ private:
+  /// Returns (1 − ε) v + ε (mean of z[n,:] − top[n]), or v without label smoothing.
+  GATEFOLD_HD T smoothed(Index n, T v) const {
+    if (!sum.data()) return v;
+    return T(1 - label_smoothing) * v + T(label_smoothing) * (sum(n) / static_cast<T>(labels) - top(n));
   }
 };
 /// Writes two numbers for each item n, from which SoftmaxOfLogit computes the gradients of the item's logits z.
@@ -325,17 +354,34 @@ struct SoftmaxOfLogit {
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
-/// Adds the term of the label to the gradients dz of a block of logits: subtracts the weight of an item in the mean
-/// (`share`) from dz[n, label[n] − first], if the label is in this block and is not `ignore`.
+/// Subtracts `part` times the weight of an item in the mean (`share`) from row n of dz, unless the label of item n is
+/// `ignore`.
+template <class T, class B>
+struct SubtractFromCounted {
+  View<const Index, 1, B> label;
+  Index ignore;
+  T part;
+  ShareOfMean share;
+  View<T, 2, B> dz;
+  GATEFOLD_HD void operator()(const auto& lanes, Index n) const {
+    if (label(n) == ignore) return;
+    const T less = part * share.template of<T>();
+    each_column<T>(lanes, dz.extent(1),
+                   [&](const auto& at, Index j) { at.store(&dz(n, j), at.load(&dz(n, j)) - less); });
+  }
+};
+/// Adds the term of the label to the gradients dz of a block of logits: subtracts `part` times the weight of an item in
+/// the mean (`share`) from dz[n, label[n] − first], if the label is in this block and is not `ignore`.
 template <class T, class B>
 struct SubtractLabel {
   View<const Index, 1, B> label;
   Index ignore, first;
+  T part;  // 1, or 1 − ε with label smoothing
   ShareOfMean share;
   View<T, 2, B> dz;
   GATEFOLD_HD void operator()(Index n) const {
     const Index l = label(n) - first;
-    if (label(n) != ignore && 0 <= l && l < dz.extent(1)) dz(n, l) -= share.template of<T>();
+    if (label(n) != ignore && 0 <= l && l < dz.extent(1)) dz(n, l) -= part * share.template of<T>();
   }
 };
 
