@@ -63,6 +63,8 @@ template <class T>
 std::string to_text(const T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
     return value;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
   } else {
     char text[40];
     return {text, std::to_chars(text, text + sizeof text, value).ptr};
@@ -73,6 +75,9 @@ bool from_text(const std::string& text, T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
     value = text;
     return true;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    value = text == "true";
+    return value || text == "false";
   } else {
     const char* end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, value);

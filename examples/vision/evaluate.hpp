@@ -108,6 +108,7 @@ inline Outcome evaluate_linear(const Options& o, const Images& images) {
   of.steps = o.baseline_steps;
   of.warmup = 0;
   of.seed = 1;
+  of.label_smoothing = 0;
   const auto model = make_model(of);
   Order order(images.train.count(), gatefold::Seed{of.seed}.fork(7));
   Pixels x(static_cast<std::size_t>(o.batch * kPixels));

@@ -41,6 +41,13 @@ void add_options(CLI::App& app, Options& o) {
   add("--train-images", o.train_images,
       "number of training images, the first of the file (0: all except the validation images)")
       ->check(any);
+  app.add_flag("--flip", o.flip, "mirror half of the training images");
+  add("--crop", o.crop, "shift training images by at most this number of pixels; zeros are outside (0: do not shift)")
+      ->check(CLI::Range(images::Index(0), images::kSide - 1));
+  add("--mixup", o.mixup, "mix pairs of training images with λ ~ Beta(mixup, mixup) (0: do not mix)")
+      ->check(command_line::above_zero(true));
+  add("--label-smoothing", o.label_smoothing, "share of the training target that is uniform over all classes")
+      ->check(command_line::within(0, 1));
   add("--backend", o.backend, "backend that computes")->check(CLI::IsMember(images::backends()));
   add("--router", o.router, "router of the mixtures")
       ->check(CLI::IsMember({"vmoe", "similarity", "attention", "soft"}));

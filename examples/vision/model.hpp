@@ -21,6 +21,7 @@ using fashion::kClasses, fashion::kPixels, fashion::kSide;
 using Pixels = std::vector<float>;  // [N · 784], between 0 and 1
 using ReadPixels = std::span<const float>;
 using Labels = std::span<const Index>;                // [N]
+using Probabilities = std::span<const float>;         // [N · 10]
 using Metadata = std::map<std::string, std::string>;  // as in gatefold::io
 
 /// Interface of an image classifier in training. It hides layers and backend, so that the rest of the program is
@@ -31,6 +32,8 @@ class Model {
 
   /// Runs one training step. Returns the loss before the step.
   virtual double step(ReadPixels x, Labels labels) = 0;
+  /// Runs one training step on images with class probabilities [N · 10] instead of labels.
+  virtual double step(ReadPixels x, Probabilities targets) = 0;
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;

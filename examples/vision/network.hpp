@@ -41,6 +41,40 @@ inline VMoe gate_of(const Options& o, bool training) {
   return published::vmoe({.experts = o.experts, .k = o.k, .factor = training ? 1.05 : 4});
 }
 
+/// Cross-entropy of images with labels or with class probabilities (mixup), so that one trainer takes both.
+struct LabelsOrProbabilities {
+  CrossEntropy of_labels{};
+  SoftCrossEntropy of_probabilities{};
+
+  template <class T, class B>
+  struct Target {
+    View<const Index, 1, B> labels{};     // [N]; not read if there are probabilities
+    View<const T, 2, B> probabilities{};  // [N, C]; empty: labels
+    Index extent(int) const { return probabilities.empty() ? labels.extent(0) : probabilities.extent(0); }
+  };
+  /// Calls f(loss, target) for the loss and the target in use.
+  template <class T, class B, class F>
+  void visit(const Target<T, B>& target, const F& f) const {
+    if (target.probabilities.empty()) {
+      f(of_labels, target.labels);
+    } else {
+      f(of_probabilities, target.probabilities);
+    }
+  }
+  template <class T, class B>
+  void validate(In<T, 2, B> y, const Target<T, B>& target) const {
+    visit<T, B>(target, [&](const auto& loss, auto of) { loss.template validate<T, B>(y, of); });
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
+    visit<T, B>(target, [&](const auto& loss, auto of) { loss.template forward<T, B>(ctx, y, of, value); });
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 2, B> dy) const {
+    visit<T, B>(target, [&](const auto& loss, auto of) { loss.template backward<T, B>(ctx, y, of, dy); });
+  }
+};
+
 /// A model whose gates can have a different capacity in evaluation than in training, with the same parameters.
 /// @tparam B  Cpu or Cuda
 template <class B, class ModelT>
@@ -53,9 +87,10 @@ class Network final : public Model {
         gradient_(ctx_, evaluation, CrossEntropy{}),
         k_(o.k) {}
 
-  double step(ReadPixels x, Labels labels) override {
-    const Segment<float, B> drawing{.noise = {trainer_.noise()}};
-    return trainer_.step(here(x), here(labels), extra_of<typename Trained::Extra>(drawing));
+  double step(ReadPixels x, Labels labels) override { return take_step(x, Target{.labels = here(labels)}); }
+  double step(ReadPixels x, Probabilities targets) override {
+    return take_step(x, Target{.probabilities = training::from_host(ctx_, targets.data(), probabilities_,
+                                                                    std::ssize(targets) / kClasses, kClasses)});
   }
   Index steps() const override { return trainer_.state.step; }
   Index parameters() const override { return count_values(trainer_.params); }
@@ -90,8 +125,10 @@ class Network final : public Model {
   void load(const std::filesystem::path& path) override { load_checkpoint(path, trainer_); }
 
  private:
+  using Target = LabelsOrProbabilities::Target<float, B>;
+
   static auto make_trainer(typename B::Context& ctx, const Options& o, const ModelT& model) {
-    return Trainer{ctx, model, CrossEntropy{},
+    return Trainer{ctx, model, LabelsOrProbabilities{.of_labels = {.label_smoothing = o.label_smoothing}},
                    optim::Scheduled{optim::Clipped{optim::AdamW{.lr = o.lr, .decay = o.decay}, o.clip},
                                     optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}},
                    Seed{o.seed}};
@@ -100,6 +137,10 @@ class Network final : public Model {
                                         std::declval<const ModelT&>()));
   using Evaluated = AsLayer<ModelT, float, B>;
 
+  double take_step(ReadPixels x, const Target& target) {
+    const Segment<float, B> drawing{.noise = {trainer_.noise()}};
+    return trainer_.step(here(x), target, extra_of<typename Trained::Extra>(drawing));
+  }
   /// Copies the pixels x to the backend. The returned view is valid until the next call.
   View<const float, 2, B> here(ReadPixels x) {
     return training::from_host(ctx_, x.data(), pixels_, std::ssize(x) / kPixels, kPixels);
@@ -119,7 +160,7 @@ class Network final : public Model {
   InputGradient<float, typename B::Context, ModelT, CrossEntropy> gradient_;
   Index k_;
   Carry<Evaluated, float, B> carry_;
-  Tensor<float, 2, B> pixels_, attacked_, y_;  // pixels_ and attacked_ [N, 784]; y_ [N, 10]
+  Tensor<float, 2, B> pixels_, attacked_, y_, probabilities_;  // pixels_, attacked_ [N, 784]; the others [N, 10]
   Tensor<Index, 1, B> labels_;
 };
 

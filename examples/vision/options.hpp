@@ -19,6 +19,10 @@ struct Options {
   // The images.
   std::string data = "/usr/share/datasets/fashion-mnist";
   Index train_images = 0;
+  // Random changes of the training images.
+  bool flip = false;
+  Index crop = 0;
+  double mixup = 0, label_smoothing = 0;
   // Training.
   Index batch = 128, steps = 1500, warmup = 100;
   double lr = 2e-3, decay = 0.05, clip = 1, dropout = 0.1;
@@ -49,6 +53,10 @@ struct Options {
     f("k", o.k);
     f("hidden", o.hidden);
     f("train-images", o.train_images);
+    f("flip", o.flip);
+    f("crop", o.crop);
+    f("mixup", o.mixup);
+    f("label-smoothing", o.label_smoothing);
     f("batch", o.batch);
     f("steps", o.steps);
     f("warmup", o.warmup);

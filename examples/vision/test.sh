@@ -42,6 +42,25 @@ done
   [ "$(for state in "$dir"/*.*/state.safetensors; do sha256sum <"$state"; done | sort -u | wc -l)" -eq 5 ] ||
   fail "expected five different models"
 
+# Random changes of the images and label smoothing: each option changes the run. A run with all of them has the same
+# bytes on 2 threads and after a stop, and goes on without the options.
+changes=(--flip --crop 2 --mixup 0.4 --label-smoothing 0.1)
+states=()
+for of in "" "--flip" "--crop 2" "--mixup 0.4" "--label-smoothing 0.1"; do
+  read -ra options <<<"$of"
+  run --run "$dir/with${of// /}" --steps 8 "${options[@]}" || fail "$of: $(cat "$dir/err")"
+  states+=("$dir/with${of// /}/metrics.jsonl")
+done
+[ "$(for state in "${states[@]}"; do grep '"loss"' "$state" | sha256sum; done | sort -u | wc -l)" -eq 5 ] ||
+  fail "two options of the images give the same losses"
+run --run "$dir/changed" --steps 12 "${changes[@]}" --threads 1 || fail "changed images: $(cat "$dir/err")"
+run --run "$dir/changed2" --steps 12 "${changes[@]}" --threads 2 --stop 5 || fail "changed images: $(cat "$dir/err")"
+run --run "$dir/changed2" --steps 12 || fail "changed images, gone on: $(cat "$dir/err")"
+same_run changed changed2 "changed images on 2 threads, stopped, then gone on"
+printf '{"flip": true, "crop": 2, "mixup": 0.4, "label-smoothing": 0.1}' >"$dir/changes.json"
+"$program" --config "$dir/changes.json" "${data[@]}" --run "$dir/changed2" "${end[@]}" >"$dir/out" 2>"$dir/err" ||
+  fail "the same options in a configuration: $(cat "$dir/err")"
+
 check_resume accuracy
 check_signals
 
@@ -63,6 +82,10 @@ refused "update: expected plain or heavy-ball for the router soft, got robust" -
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 refused "depth: expected an even number, got 3" --depth 3
+refused "crop: Value 28 not in range" --crop 28
+refused "mixup: Value -1 is no number" --mixup -1
+refused "label-smoothing: Value 1.5 is no number from 0 to 1" --label-smoothing 1.5
+refused "metadata: flip: expected false, as in the run, got true" --run "$dir/1" --flip
 refused "train-images: expected batch = 32 to 260, the number that valid-images leaves, got 300" --train-images 300
 refused "valid-images: expected at most 288, so that a batch remains of the 320 training images, got 325" \
   --valid-images 325

@@ -23,6 +23,12 @@ for of in "vmoe heavy-ball" "vmoe robust" "similarity heavy-ball" "attention hea
   close_losses 6 1e-5 "$router.$update"
 done
 
+for backend in cpu cuda; do
+  run --run "$dir/changed.$backend" --backend $backend --stop 6 --flip --crop 2 --mixup 0.4 --label-smoothing 0.1 ||
+    fail "changed images on $backend: $(cat "$dir/err")"
+done
+close_losses 6 1e-5 changed
+
 run --run "$dir/whole" --backend cuda || fail "cuda: $(cat "$dir/err")"
 sed -n '/^accuracy/,/^mean/p' "$dir/out" >"$dir/said"
 [ "$(wc -l <"$dir/said")" -ge 10 ] || fail "cuda prints no accuracies: $(cat "$dir/out")"

@@ -10,6 +10,7 @@
 
 #include "../training/page.hpp"
 #include "../training/steps.hpp"
+#include "augmentation.hpp"
 #include "dataset.hpp"
 #include "evaluate.hpp"
 #include "model.hpp"
@@ -25,9 +26,10 @@ inline bool take_steps(Model& model, const Options& o, const Images& images, con
   Order order(images.train.count(), gatefold::Seed{o.seed}.fork(7));
   Pixels x(static_cast<std::size_t>(o.batch * kPixels));
   std::vector<Index> labels(static_cast<std::size_t>(o.batch));
+  Augmentation augmentation(o);
   const auto step = [&] {
     order.batch(images.train, model.steps(), x, labels);
-    return model.step(x, labels);
+    return augmentation.step(model, x, labels);
   };
   const auto validate = [&] { return accuracy(model, images.valid); };
   const auto routing = [&] { return model.routing(images.valid.rows(0, std::min(o.batch, o.valid_images))); };
