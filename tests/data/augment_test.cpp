@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -247,7 +248,8 @@ TEST_CASE("Mixup: wrong options and shapes throw") {
   const auto x = numbered<float>(2, 3);
   for (const double alpha : {0.0, -1.0, std::nan("")})
     CHECK(message_of([&] { changed(Mixup{alpha}, x); }).find("Mixup: alpha: expected more than 0, got ") == 0);
-  CHECK(message_of([&] { changed(Mixup{INFINITY}, x); }) == "Mixup: alpha: expected a finite number, got inf");
+  CHECK(message_of([&] { changed(Mixup{std::numeric_limits<double>::infinity()}, x); }) ==
+        "Mixup: alpha: expected a finite number, got inf");
   Cpu::Context ctx(1);
   auto same = numbered<float>(2, 3);
   Matrix<float> narrow(2, 2);
