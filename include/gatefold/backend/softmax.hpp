@@ -19,9 +19,10 @@ template <class T>
 struct ExpSum {
   T top, total;  // max_c z[c],  Σ_c exp(z[c] − top)
 };
-/// Computes ExpSum of one row. Every lane (thread that shares the row) gets the same result.
+/// Computes ExpSum of one row. Every lane (thread that shares the row) gets the same result. It is inlined, because a
+/// call made CrossEntropy of 10 classes a fifth (forward) to a third (backward) slower.
 template <class T, class Lanes>
-GATEFOLD_HD ExpSum<T> exp_sum(const Lanes& lanes, Index columns, const T* row) {
+GATEFOLD_INLINE GATEFOLD_HD ExpSum<T> exp_sum(const Lanes& lanes, Index columns, const T* row) {
   using functor::math::exp;
   const T top = functor::top(lanes, columns, row);
   return {top, sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - top); })};

@@ -12,8 +12,8 @@ GATEFOLD_FUNCTORS((class T), SigmoidCrossEntropyTerm, SigmoidCrossEntropyBackwar
 ///     loss = (1 / N·C) Σ_{n,c} (log(1 + exp y[n,c]) − target[n,c] y[n,c])                                (1)
 ///
 /// (1) is −t log σ(y) − (1 − t) log(1 − σ(y)) with the sigmoid σ, as a mean over items and classes.
-/// Source: torch.nn.BCEWithLogitsLoss. The code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) takes the sum over the
-/// classes instead, which is C times (1).
+/// Source: torch.nn.BCEWithLogitsLoss. The code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) takes the sum over
+/// the classes instead, which is C times (1).
 /// @param y      [N, C] in   logits
 /// @param target [N, C] in   1 if the item has the label, otherwise 0; values between are allowed, for example after
 ///               data::Mixup
