@@ -121,6 +121,7 @@
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/gate/hierarchical_gate.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/distilled_top_1.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/global_balance.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"

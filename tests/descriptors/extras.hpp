@@ -23,6 +23,7 @@ class Extras {
     Cpu::Context ctx(1);
     for (Index n = 0; n < items; ++n) {
       ids_.push_back(1000 * n + 7);
+      tokens_.push_back(3 * n % 7);
       mask_.push_back(n % 5 == 3 ? T(0) : T(1));
       for (Index layer = 0; layer < layers; ++layer) recorded_.insert(recorded_.end(), {Index(2), Index(0)});
     }
@@ -55,6 +56,8 @@ class Extras {
       return [&]<class... P>(std::type_identity<std::tuple<P...>>) {
         return E{{part(std::type_identity<P>{})...}};
       }(std::type_identity<decltype(E::layers)>{});
+    } else if constexpr (requires(E e) { e.ids, e.distilled; }) {
+      return {View<const Index, 1, B>(tokens_).rows(first, count), !options.noise};
     } else if constexpr (requires(E e) { e.ids; }) {
       return {View<const Index, 1, B>(ids_).rows(first, count)};
     } else if constexpr (requires(E e) { e.recorded; }) {
@@ -77,7 +80,7 @@ class Extras {
 
  private:
   static constexpr Index layers = 3;
-  std::vector<Index> ids_, recorded_;  // recorded: the same two experts for each item
+  std::vector<Index> ids_, tokens_, recorded_;  // recorded: the same two experts for each item
   std::vector<T> mask_;
   Tensor<T, 2, Cpu> q_, k_, v_, log_sum_exp_, output_;
 };

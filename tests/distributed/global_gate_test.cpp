@@ -203,7 +203,7 @@ TEST_CASE("GlobalGate: different noise, k, length or tau throws everywhere") {
     for (const Index other : {1, 2}) {
       passed = 0;
       CHECK_THROWS_WITH_AS(run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
-                           ("ExpertParallel.forward: extra: expected the same noise, k and length on all shards, got "
+                           ("ExpertParallel.forward: extra: expected the same noise, k, length and stage on all shards, got "
                             "other values on shard " +
                             std::to_string(other) + " than on shard 0")
                                .c_str(),

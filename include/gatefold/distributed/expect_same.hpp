@@ -64,6 +64,7 @@ std::uint64_t number_of_extra(const auto& extra) {
       add(of.random.value_or(Random{}).step);
     }
     if constexpr (requires { of.k; }) add(of.k);
+    if constexpr (requires { of.distilled; }) add(of.distilled);
     if constexpr (requires { of.length; }) add(of.length);
     if constexpr (requires { of.tau.value_or(0.0); }) add(of.tau.value_or(0.0));
   };

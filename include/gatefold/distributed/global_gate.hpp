@@ -70,9 +70,11 @@ struct GlobalGate {
     /// D] items of all shards.
     Tensor<T, 2, B> seen;
     std::array<Tensor<T, 1, B>, 3> masks;  // [N] masks of padding for gate, mixing and selection; empty if not given
-    Tensor<Index, 2, B> recorded;          // [1, N·K] recorded experts of ReplayTopK; empty for other selections
-    SparsePlan<T, B> own_part;             // this shard's picks
-    Tensor<Index, 1, B> picks;             // positions of this shard's picks in `plan`
+    // The whole numbers of the selection's extra inputs: [1, N·K] recorded experts (ReplayTopK), or [1, N] ids
+    // (DistilledTop1); empty for other selections.
+    Tensor<Index, 2, B> numbers;
+    SparsePlan<T, B> own_part;  // this shard's picks
+    Tensor<Index, 1, B> picks;  // positions of this shard's picks in `plan`
 
     /// Returns the plan (the chosen experts and their weights) for this shard's items.
     auto& own() {
@@ -241,7 +243,8 @@ struct GlobalGate {
                          const Extra<GateT, T, B>& extra, const auto& f) {
     auto all = extra;
     each_mask(all, [&](View<const T, 1, B>& mask, std::size_t i) { mask = saved.masks[i]; });
-    if constexpr (requires { all.selection.recorded; }) all.selection.recorded = saved.recorded;
+    if constexpr (requires { all.selection.recorded; }) all.selection.recorded = saved.numbers;
+    if constexpr (requires { all.selection.ids; }) all.selection.ids = {saved.numbers.data(), saved.numbers.size()};
     if constexpr (sees == global::Sees::logits) {
       const Inner inner{{count_experts(gate)}, gate.mixing, gate.selection, gate.auxiliary};
       f(inner, Params<Inner, T, B>{},
@@ -267,12 +270,25 @@ struct GlobalGate {
       one(extra.selection, 2);
     }
   }
-  /// Gathers from all shards the number of items, the padding masks, and the recorded experts of a ReplayTopK.
+  /// Returns the whole numbers in the extra inputs of the selection of a gate: the recorded experts of a ReplayTopK, or
+  /// the ids of a DistilledTop1. Returns an empty view for other gates.
+  template <class E>
+  static View<const Index, 1, B> numbers_of(const E& extra) {
+    if constexpr (requires { extra.selection.recorded; }) {
+      return {extra.selection.recorded.data(), extra.selection.recorded.extent(1)};
+    } else if constexpr (requires { extra.selection.ids; }) {
+      return extra.selection.ids;
+    } else {
+      return {};
+    }
+  }
+  /// Gathers from all shards the number of items, the padding masks, and the whole numbers of the selection
+  /// (numbers_of).
   static void count_items(auto& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
     constexpr std::size_t width = 6;
-    std::vector<Index> told{items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), 0};
-    if constexpr (requires { extra.selection.recorded; }) told[5] = extra.selection.recorded.extent(1);
+    const View<const Index, 1, B> numbers = numbers_of(extra);
+    std::vector<Index> told{items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra)), numbers.size()};
     each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
       told[1 + i] = mask.data() != nullptr;
       if (mask.data()) expect_shape("ExpertParallel.forward", "extra.valid", mask, {items});
@@ -280,7 +296,8 @@ struct GlobalGate {
     const std::vector<Index> heard = shard.all_gather(told);
     saved.items.clear();
     for (std::size_t j = 0; j < heard.size(); j += width) {
-      expect(heard[j + 4] == heard[4], "ExpertParallel.forward", "extra", "the same noise, k and length on all shards",
+      expect(heard[j + 4] == heard[4], "ExpertParallel.forward", "extra",
+             "the same noise, k, length and stage on all shards",
              Joined{"other values on shard ", j / width, " than on shard 0"});
       saved.items.push_back(heard[j]);
     }
@@ -296,11 +313,12 @@ struct GlobalGate {
       saved.masks[i].resize(masks > 0 ? total : 0);
       if (masks > 0) shard.all_gather(memory_of(ctx), mask.data(), saved.items, saved.masks[i].data());
     });
-    if constexpr (requires { extra.selection.recorded; }) {
+    if constexpr (
+        requires { extra.selection.recorded; } || requires { extra.selection.ids; }) {
       std::vector<Index> counts;
       for (std::size_t j = 0; j < heard.size(); j += width) counts.push_back(heard[j + 5]);
-      saved.recorded.resize(1, std::accumulate(counts.begin(), counts.end(), Index(0)));
-      shard.all_gather(memory_of(ctx), extra.selection.recorded.data(), counts, saved.recorded.data());
+      saved.numbers.resize(1, std::accumulate(counts.begin(), counts.end(), Index(0)));
+      shard.all_gather(memory_of(ctx), numbers.data(), counts, saved.numbers.data());
     }
     saved.seen.resize(total, 0);
   }

@@ -161,7 +161,7 @@ struct ComposedGate {
         loss.template forward<T, B>(ctx, outcome(plan, saved, extra), saved.auxiliary.view().rows(i, 1));
       });
       if constexpr (own_loss)
-        g.selection.auxiliary_loss(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan,
+        g.selection.auxiliary_loss(ctx, p.selection, candidates<T, B>(clean, saved, extra), plan, saved.selection,
                                    saved.auxiliary.view().rows(sizeof...(AuxiliaryT), 1));
     }
   }

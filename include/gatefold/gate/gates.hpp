@@ -13,6 +13,7 @@
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/scores/patch_scores.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/distilled_top_1.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
 #include "gatefold/gate/selection/noisy_top_1.hpp"
 #include "gatefold/gate/selection/noisy_top_k.hpp"
@@ -90,6 +91,12 @@ using SigmoidOnInput = WeightOnInput<ComposedGate<LinearScores, IndependentSigmo
 ///
 /// Source: ReMoE, Wang et al. 2024, arXiv:2412.14711.
 using ReMoe = ComposedGate<LinearScores, Independent, ReluRouting>;
+/// A gate that picks one expert and weights it by the sigmoid of its logit. After a first stage of training, a router
+/// that reads only the token of an item picks the expert, so that the experts of a token no longer change.
+///
+/// Source: StableMoE, Dai et al. 2022, arXiv:2204.08396. The defaults have a router bias; `published::stable_moe` has
+/// the paper's settings.
+using StableMoe = ComposedGate<LinearScores, Independent, DistilledTop1>;
 /// A gate in which each expert chooses its items, instead of each item its experts.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
@@ -181,6 +188,16 @@ struct GShardOptions {
 /// 2·N/E, the even share of N items with two picks each.
 inline GShardTop2 gshard(GShardOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false}, .selection = {.factor = o.factor, .multiple_of = 1}};
+}
+/// Options of `stable_moe`.
+struct StableMoeOptions {
+  Index experts = 0, vocabulary = 0;
+};
+/// Returns the gate of StableMoE: no router bias, a balance loss with weight 0.3, and a distilled router with
+/// embeddings of 50 values. The initial weights of the router are those of LinearScores; the paper's code has
+/// orthogonal ones.
+inline StableMoe stable_moe(StableMoeOptions o = {}) {
+  return {.scores = {.experts = o.experts, .bias = false}, .selection = {.vocabulary = o.vocabulary}};
 }
 /// Options of `aux_loss_free`: the number of experts, and the number k of experts per item.
 struct AuxLossFreeOptions {

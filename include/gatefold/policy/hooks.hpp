@@ -195,10 +195,10 @@ GATEFOLD_MEMBER("a selection", rows_backward,
                                        some<const typename SparsePlan<T, B>::Grad>(), out, extra)
                 } -> detail_::policy::OfRows)
 GATEFOLD_MEMBER(
-    "a selection", auxiliary_loss, "auxiliary_loss(ctx, params, candidates, plan, value) const",
+    "a selection", auxiliary_loss, "auxiliary_loss(ctx, params, candidates, plan, saved, value) const",
     "writes its own auxiliary loss to value [1], the last of the gate's auxiliary losses; backward adds the "
     "gradient if candidates.first_evaluation",
-    policy.auxiliary_loss(ctx, params, some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
+    policy.auxiliary_loss(ctx, params, some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(), saved,
                           some<View<T, 1, B>>()))
 GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "states that rows uses every place of the plan: each item has the same number of picks, and each pick "

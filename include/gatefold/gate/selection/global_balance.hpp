@@ -93,7 +93,7 @@ struct GlobalBalance {
   /// Writes the loss (1) to value [1]. The shares f_e count only the picks of this part of the batch.
   template <class T, class B>
   void auxiliary_loss(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c,
-                      const SparsePlan<T, B>& plan, Out<T, 1, B> value) const {
+                      const SparsePlan<T, B>& plan, const Saved<T, B>&, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
     (void)functor::balance(ctx, GateOutcome<T, B>{c.rank, c.q, plan, c.valid}, 1, T(weight), false, value);
   }

@@ -93,7 +93,7 @@ struct ReluRouting {
   /// Writes the loss (2) to value [1].
   template <class T, class B>
   void auxiliary_loss(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
-                      const SparsePlan<T, B>&, Out<T, 1, B> value) const {
+                      const SparsePlan<T, B>&, const Nothing<T, B>&, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
     slopes(ctx, p, c, value, {});
   }
