@@ -84,6 +84,23 @@ int main() {
     // [/snippet]
   }
   {
+    // [snippet stable]
+    const Mixture branch{published::stable_moe({.experts = 8, .vocabulary = 100}),
+                         Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    const optim::AdamW adam{.lr = 3e-3};
+    Trainer trainer{ctx, Residual{update::Plain{}, branch}, MeanSquaredError{},
+                    InGroups{is_distilled_router, adam, adam}, Seed{1}};
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      const bool second_stage = step >= 50;
+      if (second_stage) trainer.optimizer.first.lr = 0;  // the distilled router keeps its values
+      std::vector<Index> ids(64);                        // the token of each item
+      for (Index n = 0; n < 64; ++n) ids[std::size_t(n)] = (17 * n + Index(step)) % 100;
+      const auto x = uniform_tensor<float>(ctx, Seed{2}.fork(step), 1.0, 64, 8);
+      trainer.step(x, x, {.selection = {.ids = ids, .distilled = second_stage}});
+    }
+    // [/snippet]
+  }
+  {
     // [snippet capacity]
     using Gate = ComposedGate<LinearScores, Independent, Capacity<TopK>>;
     const Gate gate{.scores = {.experts = 8}, .selection = {.selection = {.k = 2}, .factor = 1, .renormalise = true}};

@@ -29,7 +29,7 @@ GATEFOLD_ROW(distilled_top_1, (DistilledTop1{.vocabulary = 7, .router_dim = 3}),
              .cannot_meet =
                  "load token_similarity attention_posterior learned_similarity confident_similarity: shows no noise, "
                  "and needs logits as ranks",
-             .hooks = "validate validate_options needs_logits experts auxiliary_loss items_adjoint_is_optional")
+             .hooks = "validate validate_options needs_logits items_adjoint_is_optional experts auxiliary_loss")
 GATEFOLD_ROW(replay_top_k, (ReplayTopK{}), .cannot_meet = "load: shows no noise",
              .hooks = "validate validate_options Extra.at")
 GATEFOLD_ROW(scheduled_top_k, (ScheduledTopK{}), .cannot_meet = "load: shows no noise",

@@ -202,12 +202,13 @@ TEST_CASE("GlobalGate: different noise, k, length or tau throws everywhere") {
   const auto refused = [&](const auto& gate, const auto& change) {
     for (const Index other : {1, 2}) {
       passed = 0;
-      CHECK_THROWS_WITH_AS(run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
-                           ("ExpertParallel.forward: extra: expected the same noise, k, length and stage on all shards, got "
-                            "other values on shard " +
-                            std::to_string(other) + " than on shard 0")
-                               .c_str(),
-                           ArgumentError);
+      CHECK_THROWS_WITH_AS(
+          run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
+          ("ExpertParallel.forward: extra: expected the same noise, k, length and stage on all shards, got "
+           "other values on shard " +
+           std::to_string(other) + " than on shard 0")
+              .c_str(),
+          ArgumentError);
       CHECK(passed == 0);
     }
     passed = 0;

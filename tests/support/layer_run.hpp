@@ -107,8 +107,9 @@ struct Inputs {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // the trace of an attention with two heads
   Tensor<T, 3, B> past;                          // [1, sequences · past, width]
   Tensor<Index, 2, B> recorded;                  // [3, 2·N] two of three experts for each item, in three layers
+  Tensor<Index, 1, B> tokens;                    // [N] ids of a vocabulary of 7
 
-  GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output, recorded)
+  GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output, recorded, tokens)
 };
 template <class T>
 Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {
@@ -125,13 +126,17 @@ Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {
                       random(3, c.items, 2),
                       random(4, width, width),
                       random_tensor<T>(on, c.seed.fork(25), 1, 1, past, width),
-                      Tensor<Index, 2, Naive>(3, 2 * c.items)};
+                      Tensor<Index, 2, Naive>(3, 2 * c.items),
+                      Tensor<Index, 1, Naive>(c.items)};
   for (Index i = 0; i < in.recorded.size(); ++i) in.recorded.data()[i] = (i / 2 + i % 2) % 3;
   for (Index n = 0; n < masked; ++n) {
     in.valid(n) = n % 5 == 3 ? 0 : 1;
     in.attended(n) = n % 7 == 5 ? 0 : 1;
   }
-  for (Index n = 0; n < c.items; ++n) in.ids(n) = n % 7 == 6 ? -1 : 1000 * n + 7;
+  for (Index n = 0; n < c.items; ++n) {
+    in.ids(n) = n % 7 == 6 ? -1 : 1000 * n + 7;
+    in.tokens(n) = 3 * n % 7;
+  }
   return in;
 }
 
@@ -153,6 +158,8 @@ E extra_of(const Case& c, const Inputs<T, B>& in) {
     return {AttentionTrace<const T, B>{in.q, in.k, in.v, in.log_sum_exp, in.output, c.length > 0 ? c.length : c.items,
                                        0.7, c.causal, in.attended},
             {}};
+  } else if constexpr (requires(E e) { e.ids, e.distilled; }) {
+    return {View<const Index, 1, B>(in.tokens), !c.auxiliary};
   } else if constexpr (requires(E e) { e.ids; }) {
     return {View<const Index, 1, B>(in.ids)};
   } else if constexpr (requires(E e) { e.recorded; }) {
