@@ -166,6 +166,7 @@
 #include "gatefold/layer/grouped_query_attention.hpp"
 #include "gatefold/layer/image_patches.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/competition.hpp"
 #include "gatefold/layer/multi_gate.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/latent_mixture.hpp"

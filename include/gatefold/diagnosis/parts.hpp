@@ -9,8 +9,8 @@
 /// Trainer and the free functions call these checks.
 namespace gatefold {
 
-GATEFOLD_DECLARE((class FirstT, class SecondT), Mixture, MultiGate, LatentMixture, Residual, PreNorm, PostNorm,
-                 NormedPoint, Block, WithShared, Either);
+GATEFOLD_DECLARE((class FirstT, class SecondT), Mixture, MultiGate, LatentMixture, Competition, Residual, PreNorm,
+                 PostNorm, NormedPoint, Block, WithShared, Either);
 GATEFOLD_DECLARE((class PartT), Towers, Dropout, PerToken, RelativeKeys, Recompute, Skip, Stack);
 template <class... L>
 struct Chain;
@@ -64,6 +64,22 @@ struct Parts<LatentMixture<GateT, ExpertT>> {
                       "gatefold: the gate of a LatentMixture must write a SparsePlan, because the experts read a "
                       "projection of the items; the slots of a SoftMoe are not items; see "
                       "docs/how-to/extending.md#gate")
+      return true;
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class GateT, class ExpertT>
+struct Parts<Competition<GateT, ExpertT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (Parts<Mixture<GateT, ExpertT>>::template check<T, B>()) {
+      GATEFOLD_EXPECT(
+          (requires { typename GateT::Selection; }),
+          "gatefold: the gate of a Competition must be a ComposedGate, for example SoftmaxTopK, because the "
+          "router loss needs its probabilities; see docs/how-to/routers.md#competition-between-experts")
       return true;
     } else {
       return false;

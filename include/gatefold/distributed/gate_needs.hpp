@@ -185,6 +185,10 @@ void check_gates(const P& params) {
                        "gatefold: on shards the gates of this MultiGate would read only the items of their shard, but "
                        "auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: "
                        "use gates without them; see docs/how-to/distributed.md#gates-on-shards");
+    if constexpr (requires { typename P::OfCompetition; })
+      GATEFOLD_REQUIRE(std::is_void_v<P>,
+                       "gatefold: on shards the router loss of a Competition would be a mean over the items of one "
+                       "shard: train a Competition in one process; see docs/how-to/distributed.md#gates-on-shards");
     if constexpr (requires { typename P::Gate; })
       GATEFOLD_REQUIRE((is_enough<typename P::Gate, B>()),
                        "gatefold: on shards the gate of this Mixture would read only the items of its shard, but "

@@ -244,6 +244,23 @@ struct ComposedGate {
         extra, [&](const auto&... of) { scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, of...); });
   }
 
+  /// Adds the gradients of a loss that reads only the probabilities, not the picks. `forward` wrote `saved`.
+  /// @param dq  [N, E] in  the gradient of saved.probabilities
+  template <class T, class B>
+  void backward_probabilities(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
+                              In<T, 2, B> dq, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
+                              ExtraGrad<T, B>& dextra) const {
+    auto mark = ctx.mark();
+    const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
+    const auto drank = ctx.template scratch<T>(dq.extent(0), dq.extent(1)),
+               dz = ctx.template scratch<T>(dq.extent(0), dq.extent(1));
+    fill(ctx, drank, 0);
+    filled().mixing.backward(ctx, p.mixing, clean, saved.logits, saved.probabilities, saved.mixing, drank, dq, dz, dx,
+                             grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
+    with_extra_of_scores(
+        extra, [&](const auto&... of) { scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, of...); });
+  }
+
  private:
   void for_each_auxiliary(auto&& f) const {
     if constexpr (sizeof...(AuxiliaryT) > 0)
