@@ -25,6 +25,11 @@ GATEFOLD_LAYER_ROW(with_shared,
 GATEFOLD_LAYER_ROW(latent_mixture, (in_stream(rule, LatentMixture{branch, s.item(), true})),
                    .cannot_meet = "soft_moe soft_moe_of_reference weight_on_input: has another plan",
                    .hooks = "begin validate infer Saved.mixtures")
+GATEFOLD_LAYER_ROW(competition, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::softplus, false})),
+                   .cannot_meet =
+                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
+                       "probabilities of a ComposedGate",
+                   .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})),
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(dropout, (in_stream(rule, Dropout{0.3, branch})), .hooks = "begin validate infer Saved.mixtures")
@@ -50,6 +55,12 @@ GATEFOLD_LAYER_ROW(multi_gate,
                        "soft_moe soft_moe_of_reference weight_on_input time_varying scheduled_restart "
                        "attention_posterior: see above, and needs a SparsePlan",
                    .hooks = "begin validate infer Saved.mixtures")
+
+GATEFOLD_LAYER_ROW(competition_by_norm, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::norm, false})),
+                   .cannot_meet =
+                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
+                       "probabilities of a ComposedGate",
+                   .hooks = "begin validate infer Saved.mixtures", .once = true)
 
 // Recompute gives the same bits as the layer inside it, which layer/recompute_test.cpp tests.
 GATEFOLD_LAYER_ROW(recompute, (Stack{Recompute{in_stream(rule, branch)}, 2}),

@@ -27,8 +27,11 @@ void check_shards(const C& c) {
   constexpr bool follows = !std::is_same_v<WithoutTrace<Extra<GateT, double, Cpu>>, Extra<GateT, double, Cpu>>;
   constexpr bool stays = dist::global::sees<GateT, double, Cpu>() == dist::global::Sees::mixed;
   if (c.rule.facts.meets == Meets::batch) return;  // each shard has its own norm of the batch
+  // These layers take no ExpertParallel.
   constexpr bool takes_mixture = std::is_same_v<decltype(c.layer), RowOf_latent_mixture> ||
-                                 std::is_same_v<decltype(c.layer), RowOf_multi_gate>;  // these take no ExpertParallel
+                                 std::is_same_v<decltype(c.layer), RowOf_multi_gate> ||
+                                 std::is_same_v<decltype(c.layer), RowOf_competition> ||
+                                 std::is_same_v<decltype(c.layer), RowOf_competition_by_norm>;
   if constexpr (!takes_mixture && (!follows || stays)) {
     constexpr Index items = 6 * odd.sequence;
     constexpr bool drops = std::is_same_v<decltype(c.layer), RowOf_dropout>;  // drops by an item's place on its shard

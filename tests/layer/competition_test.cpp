@@ -319,14 +319,13 @@ TEST_CASE("Competition: experts with dropout draw the numbers of the mixture") {
   CHECK(same_bits(values(plain.y), values(competing.y)));
 }
 
-TEST_CASE("Competition: NaN of a loser does not reach the output") {
+TEST_CASE("Competition: an expert with NaN never wins") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Competition{mixture(3, 2), 1.0}, 6);
   p.extra.noise = noise;
   for (Index d = 0; d < dim; ++d) p.params.branch.mixture.expert.down_bias(1, d) = quiet_nan;
   p.forward();
-  for (const Index e : {0, 1, 2, 3, 4, 5})
-    for (Index j = 0; j < 2; ++j) CHECK(p.saved.branch.mixture.plan.expert(2 * e + j) != 1);
+  for (Index i = 0; i < 12; ++i) CHECK(p.saved.branch.mixture.plan.expert(i) != 1);
 }
 
 TEST_CASE("Competition: empty batches have no loss and no gradient") {
