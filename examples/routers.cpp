@@ -84,6 +84,18 @@ int main() {
     // [/snippet]
   }
   {
+    // [snippet competition]
+    const Mixture mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
+                          Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
+    const Competition branch{mixture, 0.1};  // each step competes with probability 0.1
+    Trainer trainer{ctx, Residual{update::Plain{}, branch}, MeanSquaredError{}, optim::AdamW{.lr = 3e-3}, Seed{1}};
+    for (std::uint64_t step = 0; step < 200; ++step) {
+      const auto x = uniform_tensor<float>(ctx, Seed{2}.fork(step), 1.0, 64, 8);
+      trainer.step(x, x, {.noise = {trainer.noise()}});
+    }
+    // [/snippet]
+  }
+  {
     // [snippet stable]
     const Mixture branch{published::stable_moe({.experts = 8, .vocabulary = 100}),
                          Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};

@@ -60,6 +60,25 @@ TEST_CASE("cuda: LatentMixture matches the naive backend") {
   }
 }
 
+TEST_CASE("cuda: Competition matches the naive backend") {
+  const Competition competing{mixture, 1.0};
+  SUBCASE("double") { check<double>(competing); }
+  SUBCASE("float, norms, padding") {
+    check<float>(Competition{mixture, 1.0, 0.3, Affinity::norm, false}, {.items = 21, .padding = true});
+  }
+  SUBCASE("a call that does not compete") { check<double>(competing, {.items = 21, .noise = false}); }
+  SUBCASE("no item") { check<double>(competing, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
+}
+
+TEST_CASE("cuda: StableMoe matches the naive backend in both stages") {
+  const Mixture stable{published::stable_moe({.experts = 5, .vocabulary = 7}), mlp};
+  SUBCASE("stage 1") { check<double>(stable, {.items = 21, .padding = true}); }
+  SUBCASE("stage 1, float") { check<float>(stable); }
+  SUBCASE("stage 2") {
+    check<double>(stable, {.items = 21, .auxiliary = false, .expected = {.zeros = {"grads.branch.gate.selection"}}});
+  }
+}
+
 TEST_CASE("cuda: Fields matches the naive backend") {
   const auto ids = [](Index, Index d, double v) { return d == 0 ? std::floor(4.5 + 4.5 * v) : d == 1 ? 2.0 : v; };
   const Fields fields{.vocabularies = {9, 3}, .dim = 5, .numeric = 2};
