@@ -22,23 +22,12 @@ GATEFOLD_FUNCTORS((class T, class B), Affinities, CombineWinners, WinnerWeightsB
 /// or the Euclidean norm of z.
 enum class Affinity { softplus, norm };
 
-/// The extra inputs of a Competition around a Mixture with extra inputs of type E.
 template <class E>
-struct CompetitionExtra {
-  Noise noise{};  // decides whether the call competes; empty: it does not
-  E branch{};
-  std::optional<double> probability{};  // of this call; empty: the option `probability`
-
-  using WithoutTrace = CompetitionExtra<gatefold::WithoutTrace<E>>;
-  template <class Trace>
-  static CompetitionExtra with_trace(const WithoutTrace& rest, const Trace& trace) {
-    return {rest.noise, gatefold::with_trace<E>(rest.branch, trace), rest.probability};
-  }
-};
+struct CompetitionExtra;
 
 /// Trains the router of a mixture by competition (CompeteSMoE): `Competition{Mixture{gate, expert}}`. In some training
-/// steps, chosen at random, all experts compute every item, and the experts with the strongest responses win. The router
-/// learns to predict the winners. In all other steps, and in inference, the branch is the mixture.
+/// steps, chosen at random, all experts compute every item, and the experts with the strongest responses win. The
+/// router learns to predict the winners. In all other steps, and in inference, the branch is the mixture.
 ///
 ///     s[n,e] = (1/D) Σ_d log(1 + exp z[n,e,d])  or  ‖z[n,e,:]‖,   z[n,e,:] = expert_e(x[n])              (1)
 ///     p[n,:] = softmax(s[n,:]),   I(n) = top_K s[n,:]                                                   (2)
@@ -269,6 +258,20 @@ Competition(Mixture<G, E>, double, double, Affinity) -> Competition<G, E>;
 template <class G, class E>
 Competition(Mixture<G, E>, double, double, Affinity, bool) -> Competition<G, E>;
 
+/// The extra inputs of a Competition around a Mixture with extra inputs of type E.
+template <class E>
+struct CompetitionExtra {
+  Noise noise{};  // decides whether the call competes; empty: it does not
+  E branch{};
+  std::optional<double> probability{};  // of this call; empty: the option `probability`
+
+  using WithoutTrace = CompetitionExtra<gatefold::WithoutTrace<E>>;
+  template <class Trace>
+  static CompetitionExtra with_trace(const WithoutTrace& rest, const Trace& trace) {
+    return {rest.noise, gatefold::with_trace<E>(rest.branch, trace), rest.probability};
+  }
+};
+
 namespace functor {
 
 /// Writes the response s of the expert of each slot: equation (1) of Competition. affinity[n,e] has pick n·E + e.
@@ -334,8 +337,8 @@ struct WinnerWeightsBackward {
     if (lanes.lane == 0) dweight(p) = dot;
   }
 };
-/// Writes the gradient of the output z of each slot: the sum of the gradient through (3), which is 0 for losers, and the
-/// gradient through the response s, whose gradient is ds.
+/// Writes the gradient of the output z of each slot: the sum of the gradient through (3), which is 0 for losers, and
+/// the gradient through the response s, whose gradient is ds.
 template <class T, class B>
 struct AffinitiesBackward {
   Affinity kind;
