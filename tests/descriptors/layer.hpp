@@ -25,11 +25,6 @@ GATEFOLD_LAYER_ROW(with_shared,
 GATEFOLD_LAYER_ROW(latent_mixture, (in_stream(rule, LatentMixture{branch, s.item(), true})),
                    .cannot_meet = "soft_moe soft_moe_of_reference weight_on_input: has another plan",
                    .hooks = "begin validate infer Saved.mixtures")
-GATEFOLD_LAYER_ROW(competition, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::softplus, false})),
-                   .cannot_meet =
-                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
-                       "probabilities of a ComposedGate",
-                   .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(pre_norm, (in_stream(rule, PreNorm{LayerNorm{}, branch})),
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(dropout, (in_stream(rule, Dropout{0.3, branch})), .hooks = "begin validate infer Saved.mixtures")
@@ -39,6 +34,11 @@ GATEFOLD_LAYER_ROW(skip, (Skip{in_stream(rule, branch)}), .hooks = "begin valida
 GATEFOLD_LAYER_ROW(normed_point, (NormedPoint{LayerNorm{}, in_stream(rule, branch)}),
                    .hooks = "begin validate infer Saved.mixtures", .once = true)
 GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}), .hooks = "begin validate infer at Saved.mixtures")
+GATEFOLD_LAYER_ROW(competition, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::softplus, false})),
+                   .cannot_meet =
+                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
+                       "probabilities of a ComposedGate",
+                   .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream",
                    .hooks = "begin validate infer Saved.mixtures")
 

@@ -123,7 +123,7 @@ void expect_same(Backends& on, const std::string& name, const SparsePlan<T, Naiv
   compare("offsets", naive.offsets, cuda.offsets);
   compare("item_offsets", naive.item_offsets, cuda.item_offsets);
   compare("rows", naive.rows, cuda.rows);
-  const Index slots = naive.offsets(naive.experts());
+  const Index slots = naive.offsets.size() > 0 ? naive.offsets(naive.experts()) : 0;  // no plan was written
   compare("pick", naive.pick, cuda.pick, slots);
   compare("item_slots", naive.item_slots, cuda.item_slots, slots);
 }
