@@ -36,8 +36,9 @@ GATEFOLD_LAYER_ROW(normed_point, (NormedPoint{LayerNorm{}, in_stream(rule, branc
 GATEFOLD_LAYER_ROW(stack, (Stack{in_stream(rule, branch), 2}), .hooks = "begin validate infer at Saved.mixtures")
 GATEFOLD_LAYER_ROW(competition, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::softplus, false})),
                    .cannot_meet =
-                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
-                       "probabilities of a ComposedGate",
+                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference noisy_top_k "
+                       "gumbel_top_k capacity_by_priority distilled_top_1 load: needs a ComposedGate; the parameters "
+                       "of a selection get no gradient in a competition",
                    .hooks = "begin validate infer Saved.mixtures")
 GATEFOLD_LAYER_ROW(no_residual, (NoResidual{branch}), .cannot_meet = "rule: has no stream",
                    .hooks = "begin validate infer Saved.mixtures")
@@ -58,8 +59,9 @@ GATEFOLD_LAYER_ROW(multi_gate,
 
 GATEFOLD_LAYER_ROW(competition_by_norm, (in_stream(rule, Competition{branch, 1.0, 0.3, Affinity::norm, false})),
                    .cannot_meet =
-                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference: needs the "
-                       "probabilities of a ComposedGate",
+                       "hash_gate hierarchical_gate soft_moe weight_on_input soft_moe_of_reference noisy_top_k "
+                       "gumbel_top_k capacity_by_priority distilled_top_1 load: needs a ComposedGate; the parameters "
+                       "of a selection get no gradient in a competition",
                    .hooks = "begin validate infer Saved.mixtures", .once = true)
 
 // Recompute gives the same bits as the layer inside it, which layer/recompute_test.cpp tests.
