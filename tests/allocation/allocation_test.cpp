@@ -33,6 +33,14 @@ void set_length(E& extra, Index length) {
   if constexpr (requires { extra.mixing.length; }) extra.mixing.length = length;
   if constexpr (requires { extra.selection.length; }) extra.selection.length = length;
   if constexpr (requires { extra.attention.length; }) extra.attention.length = length;
+  if constexpr (requires { extra.probability; }) extra.noise.random = Random{Seed{1}, 1};
+}
+
+/// Gives each of `count` items a token, if the extra inputs take tokens.
+template <class E>
+void set_ids(E& extra, Index count) {
+  static const std::vector<Index> ids(1000, 2);
+  if constexpr (requires { extra.selection.ids; }) extra.selection.ids = View<const Index, 1, Cpu>(ids).rows(0, count);
 }
 
 /// Draws new items for every step. With alike = 0, the items spread evenly over all experts. With alike = 1, all items
@@ -53,12 +61,14 @@ void expect_no_memory(const std::string& name, const L& part, Index items = 96, 
     auto p = support::pass<float>(trains, part, items);
     set_length(p.extra, length);
     const auto train = [&] {
+      set_ids(p.extra, items);
       p.layer.begin(trains, p.params, items, p.carry);
       p.layer.begin(trains, p.params, items, p.dcarry);
       p.forward();
       p.backward();
     };
     const auto infer = [&](Index count) {
+      set_ids(p.extra, count);
       p.layer.begin(infers, p.params, count, p.carry);
       gatefold::infer<float, Cpu>(p.layer, infers, p.params, p.x.view().rows(0, count), p.carry,
                                   p.y.view().rows(0, count), p.extra);
@@ -113,6 +123,7 @@ TEST_CASE("gates: allocate nothing after the first call") {
   check_gate("ReMoe", ReMoe{.scores = {.experts = 4}, .selection = {.coefficient = 0.3}});
   check_gate("GlobalBalance", ComposedGate<LinearScores, Independent, GlobalBalance<TopK>>{
                                   .scores = {.experts = 4}, .selection = {.weight = 0.3}});
+  check_gate("StableMoe", StableMoe{.scores = {.experts = 4}, .selection = {.vocabulary = 5}});
   check_gate("HierarchicalGate", HierarchicalGate<SoftmaxTopK, SoftmaxTopK>{
                                      .primary = {.scores = {.experts = 2}, .selection = {.k = 1}},
                                      .secondary = {.scores = {.experts = 2}, .selection = {.k = 2}}});
@@ -165,6 +176,11 @@ TEST_CASE("layers with different options: allocate nothing after the first call"
 }
 TEST_CASE("LatentMixture: allocates nothing after the first call") {
   expect_no_memory("LatentMixture", Residual{update::Plain{}, LatentMixture{Mixture{top_2, mlp}, 2 * dim, true}});
+}
+
+TEST_CASE("Competition: allocates nothing after the first call") {
+  for (const double probability : {0.0, 1.0})
+    expect_no_memory("Competition", Stack{Residual{update::Plain{}, Competition{Mixture{top_2, mlp}, probability}}, 2});
 }
 
 TEST_CASE("update rules: allocate nothing after the first call") {
