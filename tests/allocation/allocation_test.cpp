@@ -197,6 +197,7 @@ TEST_CASE("experts: allocate nothing after the first call") {
   check_expert("GatedMlp", GatedMlp<Silu>{.model_dim = 2 * dim, .hidden_dim = 20});
   check_expert("PatchMlp", PatchMlp<Cubic>{.model_dim = dim, .patches = 2, .filters = 8, .outputs = 4});
   check_expert("AttentionExpert", AttentionExpert{.model_dim = dim, .length = 2});
+  check_expert("AttentionExpert, factors", AttentionExpert{.model_dim = dim, .length = 2, .key_dim = 3});
   check_expert("TransformerExpert",
                TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 20, .heads = 2, .length = 2});
   check_expert("Experts", Experts<Mlp<Gelu>, Linear>{.kinds = {Mlp<Gelu>{2 * dim, 20}, Linear{.model_dim = 2 * dim}},

@@ -44,6 +44,9 @@ TEST_CASE("cuda: experts of patches match the naive backend") {
 TEST_CASE("cuda: experts of sequences match the naive backend") {
   const MultiHeadExpert heads{.model_dim = 6, .heads = 2, .length = length};
   SUBCASE("AttentionExpert") { check<double>(AttentionExpert{.model_dim = 7, .length = length, .outputs = 5}); }
+  SUBCASE("AttentionExpert, factors") {
+    check<double>(AttentionExpert{.model_dim = 7, .length = length, .outputs = 5, .key_dim = 3});
+  }
   SUBCASE("MergedTransformer") {
     check<double>(MergedTransformer<Gelu>{.model_dim = 7, .length = length, .heads = 2, .filters = 6});
   }

@@ -51,6 +51,13 @@ GATEFOLD_ROW(attention_expert,
              (AttentionExpert{
                  .model_dim = s.width, .length = s.tokens, .outputs = s.item(), .initial = Initial::normal(1)}),
              .hooks = "validate")
+GATEFOLD_ROW(attention_expert_factors,
+             (AttentionExpert{.model_dim = s.width,
+                              .length = s.tokens,
+                              .outputs = s.item(),
+                              .key_dim = s.hidden,
+                              .initial = Initial::normal(0.7)}),
+             .hooks = "validate", .once = true)
 // With seeds 1 to 4, difference quotients for a key are too coarse in compositions with SoftMoe or Adam.
 GATEFOLD_ROW(multi_head_expert,
              (MultiHeadExpert{.model_dim = s.width, .heads = s.heads, .length = s.tokens, .causal = true}),

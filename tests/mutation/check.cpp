@@ -129,6 +129,7 @@ TEST_CASE("every adjoint: agrees with finite differences") {
   expect_gradients("patches",
                    PatchMlp<Cubic>{.model_dim = 2, .patches = 2, .filters = 2, .bias = true, .equal_patches = false});
   expect_gradients("attention expert", AttentionExpert{.model_dim = 2, .length = 3, .outputs = 2});
+  expect_gradients("factors of attention", AttentionExpert{.model_dim = 2, .length = 3, .outputs = 2, .key_dim = 3});
   expect_gradients("multi-head expert", MultiHeadExpert{.model_dim = 4, .heads = 2, .length = 3});
   expect_gradients(
       "cosine",

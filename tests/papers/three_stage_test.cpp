@@ -153,6 +153,20 @@ TEST_CASE("ThreeStage: each stage moves its tensors, for any optimizer") {
   CHECK((run.state.ffn.step == 2 && run.state.attention.step == 2 && run.state.fine.step == 2));
 }
 
+TEST_CASE("ThreeStage: stage II moves separate keys and queries") {
+  Cpu::Context ctx(1);
+  const auto s = sample();
+  const Mixture mixture{gate(), AttentionExpert{.model_dim = kDim, .length = kLength, .key_dim = 2}};
+  ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 2}, Seed{7}, Element<double>{}};
+  for (int t = 1; t <= 3; ++t)
+    CHECK(moved(run.trainer.params.expert,
+                [&] {
+                  run.begin_epoch();
+                  run.step(s.x, s.target, noise(mixture, t));
+                }) == (t == 2 ? std::set<std::string>{"attention_key", "attention_query"}
+                              : std::set<std::string>{"value", "output"}));
+}
+
 TEST_CASE("ThreeStage: a stage without tensors throws") {
   Cpu::Context ctx(1);
   const auto s = sample();

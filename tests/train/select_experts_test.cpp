@@ -175,6 +175,7 @@ TEST_CASE("select_experts: works for every kind of expert") {
   with(PatchMlp<Cubic>{.model_dim = 2, .patches = 3, .filters = 5, .outputs = 5});
   with(PatchCnn<Cubic>{.model_dim = 2, .patches = 3, .filters = 5, .outputs = 5});
   with(AttentionExpert{.model_dim = 2, .length = 3, .outputs = 5});
+  with(AttentionExpert{.model_dim = 2, .length = 3, .outputs = 5, .key_dim = 4});
   with(MultiHeadExpert{.model_dim = 2, .heads = 2, .length = 3});
   with(TransformerExpert<Gelu>{.model_dim = 2, .hidden_dim = 5, .heads = 2, .length = 3});
   with(MergedTransformer<Gelu>{.model_dim = 2, .length = 3, .heads = 2, .filters = 6});

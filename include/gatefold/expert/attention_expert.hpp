@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "gatefold/attention/products.hpp"
@@ -21,34 +22,43 @@ GATEFOLD_FUNCTORS((class T, class B), ReceiveAttention, PoolPositions, PoolPosit
 ///
 ///     f_e(X) = Σ_l W_eᵀ X softmax(Xᵀ K_e X_l),   X = (X_1, …, X_L) ∈ R^{d×L}                             (1)
 ///
-/// Source: paper 000, eq. (4), which also has no factor 1/√d.
+/// Source: paper 000, eqs. (3) and (4), which also have no factor 1/√d.
 ///
 /// With p_l the softmax of query l, the gradients are the paper's eqs. (13) and (14):
 ///
 ///     ∂f/∂W = X Σ_l p_l,   ∂f/∂K = Σ_l X (diag p_l − p_l p_lᵀ) Xᵀ W X_lᵀ                                 (2)
 ///
+/// If key_dim > 0, the expert learns the factors of both products, as in the paper's eq. (3):
+///
+///     K_e = W_Kᵀ W_Q,   W_e = W_Vᵀ w,   W_K, W_Q ∈ R^{key_dim×d}, W_V ∈ R^{d×d}, w ∈ R^{d×outputs}        (3)
+///
 /// @param x [N, length · model_dim] in items, z [S, outputs] out
-/// @param initial  initial values of K and W; the paper uses N(0, scale²/d) with a scale σ₀ of order 1
-/// @param saved  X K [S · L, d], Σ_l p_l [S, L] (the attention that each position receives), and X Σ_l p_l [S, d]; the
-///               probabilities are not saved
-/// @throws ArgumentError unless sizes are at least 1
-/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward and S·L·(3d + 1) backward, plus one block of probabilities per
-///         thread
+/// @param key_dim  d_e of eq. (3), the width of keys and queries; 0: K and W are learned as single matrices
+/// @param initial  initial values of K and W, or of each factor; the paper uses N(0, scale²/d) with a scale σ₀ of order
+///                 1. If key_dim = d, factors of scale √σ₀ give products of the variance σ₀²/d
+/// @param saved  X K [S · L, d], or keys and queries [S · L, key_dim]; Σ_l p_l [S, L] (the attention that each position
+///               receives); X Σ_l p_l [S, d], and W_V X Σ_l p_l [S, d] if key_dim > 0. Probabilities are not saved
+/// @throws ArgumentError unless sizes are at least 1 and key_dim at least 0
+/// @cost   2·S·L·d·(d + L) flop, or 2·S·(L·key_dim·(2d + L) + d²); scratch S·L·d forward and S·L·(3d + 1) backward, or
+///         S·L·(2d + 2·key_dim + 1), plus one block of probabilities per thread
 struct AttentionExpert {
-  Index model_dim = 0, length = 1, outputs = 1;
+  Index model_dim = 0, length = 1, outputs = 1, key_dim = 0;
   Initial initial{.law = Initial::Law::normal_fan_in};
 
   template <class T, class B>
   struct Params {
     static constexpr bool gradient_is_optional = true, only_multiplied = true;
-    Tensor<T, 3, B> key_query;  // [E, d, d]
-    Tensor<T, 3, B> value;      // [E, d, outputs]
-    GATEFOLD_PACK(key_query, value)
+    Tensor<T, 3, B> key_query;                       // K [E, d, d]; [E, d, 0] if key_dim > 0
+    Tensor<T, 3, B> value;                           // W [E, d, outputs]; W_Vᵀ [E, d, d] if key_dim > 0
+    Tensor<T, 3, B> attention_key, attention_query;  // W_Kᵀ, W_Qᵀ [E, d, key_dim]
+    Tensor<T, 3, B> output;                          // w [E, d, outputs]; [E, d, 0] if key_dim = 0
+    GATEFOLD_PACK(key_query, value, attention_key, attention_query, output)
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> key;               // [S · L, d]
+    Tensor<T, 2, B> key;               // [S · L, d], or [S · L, key_dim]
     Tensor<T, 2, B> received, pooled;  // [S, L] Σ_l p_l, [S, d] X Σ_l p_l
+    Tensor<T, 2, B> query, projected;  // [S · L, key_dim], [S, d] W_V X Σ_l p_l; unused if key_dim = 0
   };
 
   Index in_dim() const { return length * model_dim; }
@@ -57,14 +67,23 @@ struct AttentionExpert {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options("AttentionExpert.init");
-    return {initial_weights<T>(ctx, initial, seed.fork(0), experts, model_dim, model_dim),
-            initial_weights<T>(ctx, initial, seed.fork(1), experts, model_dim, outputs)};
+    const auto weights = [&](std::uint64_t k, Index columns) {
+      return initial_weights<T>(ctx, initial, seed.fork(k), experts, model_dim, columns);
+    };
+    return {weights(0, factors() ? 0 : model_dim), weights(1, factors() ? model_dim : outputs), weights(2, key_dim),
+            weights(3, key_dim), weights(4, factors() ? outputs : 0)};
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
     expect_options("AttentionExpert");
-    expect_shape("AttentionExpert", "params.key_query", p.key_query, {experts, model_dim, model_dim});
-    expect_shape("AttentionExpert", "params.value", p.value, {experts, model_dim, outputs});
+    const auto expect_columns = [&](const char* name, const Tensor<T, 3, B>& t, Index columns) {
+      expect_shape("AttentionExpert", name, t, {experts, model_dim, columns});
+    };
+    expect_columns("params.key_query", p.key_query, factors() ? 0 : model_dim);
+    expect_columns("params.value", p.value, factors() ? model_dim : outputs);
+    expect_columns("params.attention_key", p.attention_key, key_dim);
+    expect_columns("params.attention_query", p.attention_query, key_dim);
+    expect_columns("params.output", p.output, factors() ? outputs : 0);
   }
 
   template <class T, class B>
@@ -73,77 +92,117 @@ struct AttentionExpert {
     auto mark = ctx.mark();
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length});
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
-    saved.key.resize(tokens.slots, model_dim);
+    saved.key.resize(tokens.slots, key_width());
     saved.received.resize(groups.slots, length);
     saved.pooled.resize(groups.slots, model_dim);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), as_stored, saved.key.view(),
-                    functor::Store{});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, keys(p).view(), as_stored, saved.key.view(), functor::Store{});
+    if (factors()) {
+      saved.query.resize(tokens.slots, key_dim);
+      B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.attention_query.view(), as_stored, saved.query.view(),
+                      functor::Store{});
+    }
     fill(ctx, saved.received.view(), 0);
-    for_each_block<T, B>(
-        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> weights) {
-          detail_::attending::for_rows(own, block.sequences,
-                                       detail_::attending::InUse<B>{groups.offsets, 1, block.row / length},
-                                       functor::ReceiveAttention<T, B>{block, length, weights, saved.received});
-        });
+    for_each_block<T, B>(ctx, groups, queries(saved, rows), saved.key,
+                         [&](auto& own, const auto& block, const auto&, View<T, 2, B> weights) {
+                           detail_::attending::for_rows(
+                               own, block.sequences,
+                               detail_::attending::InUse<B>{groups.offsets, 1, block.row / length},
+                               functor::ReceiveAttention<T, B>{block, length, weights, saved.received});
+                         });
     detail_::attending::for_rows(ctx, groups.slots, detail_::attending::InUse<B>{groups.offsets},
                                  functor::PoolPositions<T, B>{saved.received, rows, saved.pooled});
-    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), as_stored, z,
-                    functor::Store{});
+    if (factors()) saved.projected.resize(groups.slots, model_dim);
+    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), as_stored,
+                    factors() ? saved.projected.view() : z, functor::Store{});
+    if (factors())
+      B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.projected).view(), p.output.view(), as_stored, z,
+                      functor::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    expect_shape("AttentionExpert.backward", "saved.key", saved.key, {groups.slots * length, model_dim});
+    expect_shape("AttentionExpert.backward", "saved.key", saved.key, {groups.slots * length, key_width()});
     expect_shape("AttentionExpert.backward", "saved.received", saved.received, {groups.slots, length});
     expect_shape("AttentionExpert.backward", "saved.pooled", saved.pooled, {groups.slots, model_dim});
+    if (factors()) {
+      expect_shape("AttentionExpert.backward", "saved.query", saved.query, {groups.slots * length, key_dim});
+      expect_shape("AttentionExpert.backward", "saved.projected", saved.projected, {groups.slots, model_dim});
+    }
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));
 
     auto dpooled = ctx.template scratch<T>(groups.slots, model_dim);
-    add_weight_gradient<B>(ctx, slots, saved.pooled.view(), dz, grads.value);
-    B::grouped_gemm(ctx, slots, dz, p.value.view(), as_transposed, dpooled, functor::Store{});
+    View<const T, 2, B> dvalue = dz;
+    if (factors()) {
+      auto dprojected = ctx.template scratch<T>(groups.slots, model_dim);
+      add_weight_gradient<B>(ctx, slots, saved.projected.view(), dz, grads.output);
+      B::grouped_gemm(ctx, slots, dz, p.output.view(), as_transposed, dprojected, functor::Store{});
+      dvalue = dprojected;
+    }
+    add_weight_gradient<B>(ctx, slots, saved.pooled.view(), dvalue, grads.value);
+    B::grouped_gemm(ctx, slots, dvalue, p.value.view(), as_transposed, dpooled, functor::Store{});
 
     auto dp = ctx.template scratch<T>(groups.slots, length);
     detail_::attending::for_rows(ctx, tokens.slots, detail_::attending::InUse<B>{groups.offsets, length},
                                  functor::PoolPositionsBackward<T, B>{dpooled, rows, dp});
 
-    auto dkey = ctx.template scratch<T>(tokens.slots, model_dim),
-         dquery = ctx.template scratch<T>(tokens.slots, model_dim);
+    auto dkey = ctx.template scratch<T>(tokens.slots, key_width()),
+         dquery = ctx.template scratch<T>(tokens.slots, key_width());
     for (const auto& d : {dkey, dquery}) fill(ctx, d, 0);
-    for_each_block<T, B>(
-        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto& products, View<T, 2, B> weights) {
-          detail_::attending::for_rows(own, block.all_rows(),
-                                       detail_::attending::InUse<B>{groups.offsets, length, block.row},
-                                       functor::ReceiveAttentionBackward<T, B>{block.row, dp, weights});
-          products.add(own, weights, saved.key, dquery);
-          products.add_transposed(own, weights, rows, dkey);
-        });
-    const View<const T, 2, B> dkey_in = dkey;
-    add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), as_transposed,
-                    dslots.as(tokens.slots, model_dim), functor::AddPooled<T, B>{dquery, saved.received, dpooled});
+    const View<const T, 2, B> of_queries = queries(saved, rows);
+    for_each_block<T, B>(ctx, groups, of_queries, saved.key,
+                         [&](auto& own, const auto& block, const auto& products, View<T, 2, B> weights) {
+                           detail_::attending::for_rows(
+                               own, block.all_rows(), detail_::attending::InUse<B>{groups.offsets, length, block.row},
+                               functor::ReceiveAttentionBackward<T, B>{block.row, dp, weights});
+                           products.add(own, weights, saved.key, dquery);
+                           products.add_transposed(own, weights, of_queries, dkey);
+                         });
+    const View<const T, 2, B> dkey_in = dkey, dquery_in = dquery;
+    View<const T, 2, B> dx = dquery;  // the gradient through x as query
+    if (factors()) {
+      auto through_queries = ctx.template scratch<T>(tokens.slots, model_dim);
+      add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dquery_in, grads.attention_query);
+      B::grouped_gemm(ctx, tokens.in_slot_order(), dquery_in, p.attention_query.view(), as_transposed, through_queries,
+                      functor::Store{});
+      dx = through_queries;
+    }
+    add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, keys(grads));
+    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, keys(p).view(), as_transposed,
+                    dslots.as(tokens.slots, model_dim), functor::AddPooled<T, B>{dx, saved.received, dpooled});
   }
 
  private:
-  /// Computes the attention probabilities p = softmax(x keyᵀ) in blocks of rows, to limit the scratch memory. Calls
+  bool factors() const { return key_dim > 0; }
+  Index key_width() const { return factors() ? key_dim : model_dim; }
+  /// Returns the matrix that maps x to the keys, or its gradient.
+  auto& keys(auto& params) const { return factors() ? params.attention_key : params.key_query; }
+  /// Returns the queries of all positions.
+  template <class T, class B>
+  View<const T, 2, B> queries(const Saved<T, B>& saved, View<const T, 2, B> x) const {
+    return factors() ? saved.query.view() : x;
+  }
+  /// Computes the attention probabilities p = softmax(query keyᵀ) in blocks of rows, to limit the scratch memory. Calls
   /// f(context, block, products, p) for each block. `products` is an object whose functions f calls to multiply p by
   /// other matrices.
   template <class T, class B, class F>
-  void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
+  void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> query, In<T, 2, B> key,
+                      const F& f) const {
     const auto size = detail_::attending::BlockSize::whole_rows(length);
     const detail_::attending::InUse<B> in_use{groups.offsets, length};
     detail_::attending::for_each_block(
-        ctx, x.extent(0), length, false, size, [&](auto& own, const detail_::attending::Block& block) {
+        ctx, query.extent(0), length, false, size, [&](auto& own, const detail_::attending::Block& block) {
           auto mark = own.mark();
           const detail_::attending::Products<T, B> products(own, block, in_use);
-          const View<T, 2, B> p = products.scores(own, x, key);
+          const View<T, 2, B> p = products.scores(own, query, key);
           detail_::attending::for_rows(own, block.all_rows(), in_use.from(block.row), functor::Softmax<T, B>{p, p});
           f(own, block, products, p);
         });
   }
   void expect_options(const char* where) const {
     expect_sizes(where, {{"model_dim", model_dim}, {"length", length}, {"outputs", outputs}});
+    expect(key_dim >= 0, where, "key_dim", "at least 0", key_dim);
   }
 };
 
