@@ -5,6 +5,8 @@
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
 //   mot --router-rates [0.1,1.6,25.6]    only the router's rate
 //   mot --floor 8000                     only the model without attention, for many epochs
+//   mot --growing [4,8,16,32]            only stages I and II whose lengths grow with the number of experts
+//   mot --variants                       only variants of the experts and of the router
 //
 // Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
@@ -14,9 +16,11 @@
 #include "cases.hpp"
 #include "draw.hpp"
 #include "floor.hpp"
+#include "growing.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "router_rates.hpp"
+#include "variants.hpp"
 
 namespace {
 
@@ -44,6 +48,8 @@ void run(const Options& o) {
   Data::of(o.base).validate();
   if (!o.router_rates.empty()) return run_router_rates(o);
   if (o.floor > 0) return run_floor(o);
+  if (!o.growing.empty()) return run_growing(o);
+  if (o.variants) return run_variants(o);
   const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   const Questions questions(o, cases);

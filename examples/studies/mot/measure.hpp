@@ -26,6 +26,30 @@ gatefold::View<const float, 3, Cpu> neurons(const Params& p) {
   }
 }
 
+/// Returns the parameters of the experts. If AttentionExperts learn factors (key_dim > 0), K and W are the products of
+/// the factors.
+template <class Params>
+const Params& merged(Cpu::Context&, const Params& p) {
+  return p;
+}
+inline gatefold::AttentionExpert::Params<float, Cpu> merged(Cpu::Context& ctx,
+                                                            const gatefold::AttentionExpert::Params<float, Cpu>& p) {
+  if (p.output.size() == 0) return gatefold::clone(ctx, p);
+  const Index experts = p.value.extent(0), dim = p.value.extent(1), width = p.attention_key.extent(2),
+              outputs = p.output.extent(2);
+  gatefold::AttentionExpert::Params<float, Cpu> products;
+  products.key_query.resize(experts, dim, dim);
+  products.value.resize(experts, dim, outputs);
+  for (Index i = 0; i < experts; ++i) {
+    const auto of = [i, dim](auto& t, Index columns) { return t.view().rows(i, 1).as(dim, columns); };
+    Cpu::gemm(ctx, of(p.attention_key, width), false, of(p.attention_query, width), true, false,
+              of(products.key_query, dim), gatefold::functor::Store{});
+    Cpu::gemm(ctx, of(p.value, dim), false, of(p.output, outputs), false, false, of(products.value, outputs),
+              gatefold::functor::Store{});
+  }
+  return products;
+}
+
 inline Json matrix(Index rows, Index columns, const auto& at) {
   Json m = Json::array();
   for (Index r = 0; r < rows; ++r) {

@@ -77,6 +77,8 @@ struct Options {
   std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};  // 1/L = 0.125
   std::vector<Index> counts{1, 2, 4, 8, 12, 16, 32};
   std::vector<double> router_rates{};  // rates to compare; if empty, the whole study runs
+  std::vector<Index> growing{};        // numbers of experts M to compare; if empty, the whole study runs
+  bool variants = false;               // if true, only MoT and its variants are trained
   Index floor = 0;                     // epochs of the study `floor`; if 0, the whole study runs
   bool defaults = false;
 
@@ -115,6 +117,15 @@ inline void add_options(CLI::App& app, Options& o) {
                  "train only the model without attention, for this many epochs with each of --noises (0: full study)")
       ->check(CLI::Range(Index(0), Index(1) << 24))
       ->capture_default_str();
+  as_list(app.add_option("--growing", o.growing,
+                         "train only MoT, with each of these numbers of experts M and two lengths of stages I and II: "
+                         "fixed, and proportional to M (without values: 4 to 32)"))
+      ->check(CLI::Range(Index(1), Index(1) << 16))
+      ->expected(0, 1 << 10)
+      ->default_str("4,8,16,32");
+  app.add_flag("--variants", o.variants,
+               "train only MoT and its variants: keys, queries and values that are not merged; a router that reads "
+               "embedded tokens");
   app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and exit");
 }
 

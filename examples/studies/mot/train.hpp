@@ -11,12 +11,16 @@
 
 #include "../support/runs.hpp"
 #include "data.hpp"
+#include "embedded_gd.hpp"
 #include "measure.hpp"
 #include "options.hpp"
 
 namespace studies::mot {
 
-enum class Model { mot, attention_absent, ffn_level, multi_head };
+/// `unmerged` and `unmerged_fast` are MoT with separate matrices for keys, queries and values, eq. (3) of the paper.
+/// `unmerged_fast` has larger learning rates in stages I and II. `embedded_router` is MoT with a router that reads the
+/// tokens E X_l instead of X_l. E is random and fixed.
+enum class Model { mot, attention_absent, ffn_level, multi_head, unmerged, unmerged_fast, embedded_router };
 
 inline const char* name(Model model) {
   switch (model) {
@@ -26,6 +30,12 @@ inline const char* name(Model model) {
       return "attention_absent";
     case Model::ffn_level:
       return "ffn_level";
+    case Model::unmerged:
+      return "unmerged";
+    case Model::unmerged_fast:
+      return "unmerged_fast";
+    case Model::embedded_router:
+      return "embedded_router";
     default:
       return "multi_head";
   }
@@ -54,9 +64,16 @@ Json follow(const Setting& s, const Report& report, const Step& step, const Loss
   return curves;
 }
 
-/// Trains one of the three models with a router.
+/// What a model with a router has besides its setting and its expert.
+struct Variant {
+  bool shared_attention = false;
+  double first = 1, second = 1;  // factors of the learning rates in stages I and II
+  bool embedded = false;         // if true, the router reads E X_l
+};
+
+/// Trains one of the models with a router.
 template <class ExpertT>
-Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention, Seed seed, const Report& report) {
+Json train_routed(const Setting& s, const ExpertT& expert, const Variant& variant, Seed seed, const Report& report) {
   using namespace gatefold;
   Cpu::Context ctx(1);
   const Data data(ctx, s, seed);
@@ -67,13 +84,15 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
                                                     .initial = Initial::zero()}},
                         expert};
   constexpr bool attends = requires(gatefold::Params<ExpertT, float, Cpu> p) { p.key_query; };
+  Tensor<float, 2, Cpu> square;
+  if (variant.embedded) square = square_of_embedding(ctx, seed.fork(6), s.dim);
   const Stages stages{s.t1,
                       attends ? s.t2 : s.t1,
-                      optim::NormalizedGd{.lr = s.eta},
-                      optim::Sgd{.lr = s.eta_attention},
+                      optim::NormalizedGd{.lr = variant.first * s.eta},
+                      optim::Sgd{.lr = variant.second * s.eta_attention},
                       optim::Sgd{.lr = s.eta},
-                      optim::Sgd{.lr = s.eta_router},
-                      shared_attention};
+                      EmbeddedGd{{.lr = s.eta_router}, square.view()},
+                      variant.shared_attention};
   ThreeStage model{ctx, mixture, Logistic{}, stages, seed.fork(3)};
   using Noisy = typename decltype(model)::Extra;
   auto& trainer = model.trainer;
@@ -90,16 +109,17 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
     for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;
-      Json& now = curves[stage + how] = specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
+      Json& now = curves[stage + how] =
+          specialists(ctx, data, neurons(merged(ctx, trainer.params.expert)), trainer.saved.plan);
       now["score"] = largest_score(data.test.x, std::as_const(trainer.params.gate.scores.weight).view());
     }
   };
   const auto measure = [&](Index t, Json& curves) {
     test(curves, "test", Noisy{});
     if constexpr (attends) {
-      const auto of = metric::specialisation(ctx, neurons(trainer.params.expert), data.signals.feature);
-      const auto maps =
-          attention(ctx, data, std::as_const(trainer.params.expert.key_query).view(), of, trainer.saved.plan.expert);
+      const auto& experts = merged(ctx, trainer.params.expert);
+      const auto of = metric::specialisation(ctx, neurons(experts), data.signals.feature);
+      const auto maps = attention(ctx, data, experts.key_query.view(), of, trainer.saved.plan.expert);
       curves["attention"].push_back(maps.first);
       curves["attention_routed"].push_back(maps.second);
     }
@@ -151,12 +171,25 @@ inline Json train(const Setting& s, Model model, Seed seed, const Report& report
     case Model::attention_absent:
       return train_routed(s,
                           PatchCnn<Identity>{.model_dim = s.dim, .patches = s.length, .filters = 1, .initial = initial},
-                          false, seed, report);
+                          {}, seed, report);
     case Model::multi_head:
       return train_multi_head(s, seed, report);
+    case Model::unmerged:
+    case Model::unmerged_fast: {
+      // The products of two factors with N(0, σ₀/d) have the variance σ₀²/d of merged matrices. At the start, a step of
+      // the factors moves a product by √(2σ₀) η in stage I and by 2σ₀ η_a times its gradient in stage II.
+      const AttentionExpert expert{.model_dim = s.dim,
+                                   .length = s.length,
+                                   .key_dim = s.dim,
+                                   .initial = {Initial::Law::normal_fan_in, std::sqrt(s.start)}};
+      Variant variant;
+      if (model == Model::unmerged_fast) variant = {.first = 1 / std::sqrt(2 * s.start), .second = 1 / (2 * s.start)};
+      return train_routed(s, expert, variant, seed, report);
+    }
     default:
       return train_routed(s, AttentionExpert{.model_dim = s.dim, .length = s.length, .initial = initial},
-                          model == Model::ffn_level, seed, report);
+                          {.shared_attention = model == Model::ffn_level, .embedded = model == Model::embedded_router},
+                          seed, report);
   }
 }
 
