@@ -89,11 +89,14 @@ int main() {
                           Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
     const Competition branch{mixture, 0.1};  // each step competes with probability 0.1
     Trainer trainer{ctx, Residual{update::Plain{}, branch}, MeanSquaredError{}, optim::AdamW{.lr = 3e-3}, Seed{1}};
+    double loss = 0;
     for (std::uint64_t step = 0; step < 200; ++step) {
       const auto x = uniform_tensor<float>(ctx, Seed{2}.fork(step), 1.0, 64, 8);
-      trainer.step(x, x, {.noise = {trainer.noise()}});
+      loss = trainer.step(x, x, {.noise = {trainer.noise()}});
     }
     // [/snippet]
+    std::printf("%-16s loss at the end %.4f\n", "Competition", loss);
+    all = loss < 0.01 && all;
   }
   {
     // [snippet stable]
@@ -102,15 +105,18 @@ int main() {
     const optim::AdamW adam{.lr = 3e-3};
     Trainer trainer{ctx, Residual{update::Plain{}, branch}, MeanSquaredError{},
                     InGroups{is_distilled_router, adam, adam}, Seed{1}};
+    double loss = 0;
     for (std::uint64_t step = 0; step < 200; ++step) {
       const bool second_stage = step >= 50;
       if (second_stage) trainer.optimizer.first.lr = 0;  // the distilled router keeps its values
       std::vector<Index> ids(64);                        // the token of each item
       for (Index n = 0; n < 64; ++n) ids[std::size_t(n)] = (17 * n + Index(step)) % 100;
       const auto x = uniform_tensor<float>(ctx, Seed{2}.fork(step), 1.0, 64, 8);
-      trainer.step(x, x, {.selection = {.ids = ids, .distilled = second_stage}});
+      loss = trainer.step(x, x, {.selection = {.ids = ids, .distilled = second_stage}});
     }
     // [/snippet]
+    std::printf("%-16s loss at the end %.4f\n", "StableMoe", loss);
+    all = loss < 0.01 && all;
   }
   {
     // [snippet capacity]

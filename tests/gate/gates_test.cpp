@@ -90,10 +90,10 @@ TEST_CASE("published: the settings equal those of the papers") {
   CHECK(g.selection.selection.certain == 0.5);
   CHECK(g.selection.room(64, 2, 4) == 32);
   CHECK(published::gshard({.experts = 4, .factor = 2}).selection.room(64, 2, 4) == 64);
-  const StableMoe d = published::stable_moe({.experts = 4, .vocabulary = 100});
-  CHECK_FALSE(d.scores.bias);
-  CHECK(d.selection.vocabulary == 100);
-  CHECK(d.selection.router_dim == 50);
-  CHECK(d.selection.balance == 0.3);
-  CHECK(d.selection.distillation == 1);
+  const StableMoe stable = published::stable_moe({.experts = 4, .vocabulary = 100});
+  CHECK_FALSE(stable.scores.bias);
+  CHECK(stable.selection.vocabulary == 100);
+  CHECK(stable.selection.router_dim == 50);
+  CHECK(stable.selection.balance == 0.3);
+  CHECK(stable.selection.distillation == 1);
 }
