@@ -203,7 +203,7 @@ TEST_CASE("compute: throws before the first run if writing is impossible") {
 }
 
 TEST_CASE("mean, deviation, agrees: equal results computed by hand") {
-  // Of 2, 4, 4, 4, 5, 5, 7, 9: mean 5, sum of squares 32.
+  // The numbers 2, 4, 4, 4, 5, 5, 7, 9 have the mean 5. Their squared deviations from the mean add up to 32.
   const std::vector<double> values{2, 4, 4, 4, 5, 5, 7, 9};
   CHECK(mean(values) == 5);
   CHECK(*deviation(values) == doctest::Approx(std::sqrt(32.0 / 7)).epsilon(1e-14));

@@ -26,7 +26,7 @@ inline std::vector<double> scores_after(const Trained& t, Index epoch) {
                  [epoch](const Json& run) { return number(run["score"][static_cast<std::size_t>(epoch - 1)]); });
 }
 
-/// Returns the number of experts whose equal shares would have the same entropy as these shares.
+/// Returns the number of experts that would have the same entropy as these shares if each had an equal share.
 inline double experts_in_use(const Json& shares) {
   double entropy = 0;
   for (const double s : shares)

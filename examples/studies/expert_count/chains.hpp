@@ -7,8 +7,9 @@
 /// Matrix products with few columns or rows. They hold the sums in registers and do not copy the factors.
 ///
 /// The library's products copy both factors into tiles, which saves time if a copy is used often. Here, with eight
-/// filters, each copy would be used once. The sums have the library's order, so that all bits are equal: chains of at
-/// most kChain multiply-adds that begin at zero. The chains are then added in order.
+/// filters, each copy would be used once. The results equal those of the library bit for bit, because the order of the
+/// additions is equal. A sum consists of chains of at most kChain multiply-adds. Each chain begins at zero, and the
+/// chains are added in order.
 namespace studies::expert_count {
 
 using namespace gatefold;
@@ -27,9 +28,9 @@ Index registers_of(Index columns) {
   return (columns + size - 1) / size;
 }
 
-/// Computes s[r] = Σ_k x[r][k] w[k, :] for R rows of x. Adds from k = 0 to depth − 1. The `columns` columns of w take C
-/// registers.
-/// @param w  [depth, stride], of which the first `columns` columns are used
+/// Computes s[r] = Σ_k x[r][k] w[k, :] for R rows of x. Adds from k = 0 to depth − 1. Computes only the columns of C
+/// registers, and at most `columns` columns.
+/// @param w  [depth, stride]
 template <int R, int C, class T>
 void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
   using V = cpu::Register<T>;
@@ -74,8 +75,8 @@ void prefetch_range(const T* p, Index count) {
   for (Index i = 0; i < count; i += line) __builtin_prefetch(p + i, 0, 2);
 }
 
-/// Adds Σ_r d[r, j] x[r][from + i] to c[j, i], for J rows of c and all r < rows, in the order of r. The `columns`
-/// columns of c take C registers.
+/// Adds Σ_r d[r, j] x[r][from + i] to c[j, i], for J rows of c and all r < rows, in the order of r. Computes only the
+/// columns i of C registers, and at most `columns` columns.
 template <int J, int C, class T>
 void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_stride, Index columns, T* c,
                  Index c_stride) {

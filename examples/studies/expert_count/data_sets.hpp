@@ -8,8 +8,8 @@
 #include "reference.hpp"
 
 /// Measures how much the mean of several runs depends on their data set, because the ten published runs of a mixture
-/// share one. Draws several data sets. Trains the linear mixture on each of them several times, with different initial
-/// weights and noise.
+/// have the same data set. Draws several data sets. Trains the linear mixture on each of them several times, with
+/// different initial weights and noise.
 namespace studies::expert_count::data_sets {
 
 inline std::string label(Index setting, Index data) {

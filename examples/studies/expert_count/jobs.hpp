@@ -22,7 +22,7 @@ class Jobs {
   explicit Jobs(const Options& options) : options_(options) {}
 
   /// Adds one run per seed under a label.
-  /// @param make  make(seed) returns the run of a seed; its name is set here
+  /// @param make  make(seed) returns the run of a seed; add() sets the name of the run
   /// @throws ArgumentError if the label already has runs, with different options
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
     std::vector<Run> runs;

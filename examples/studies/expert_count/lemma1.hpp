@@ -35,8 +35,8 @@ struct Pair {
     return other;
   }
 };
-/// Returns the ratio in Lemma 1, ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator uses h and ĥ as rounded to double, because it
-/// can differ from `size`.
+/// Returns the ratio in Lemma 1, ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator is computed from h and ĥ, not from `size`,
+/// because ĥ is rounded to double.
 template <class F>
 double ratio(const F& probabilities, const Pair& pair) {
   const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
@@ -97,7 +97,7 @@ struct Found {
   double random = 0, adversarial = 0;
   std::vector<double> by_size{};
 };
-/// Searches for the largest ratio of each size. The pairs of score vectors depend only on the seed.
+/// Searches for the largest ratio of each size. The random pairs do not depend on `probabilities`.
 /// @param searched  function that is called after the search for each size, to report progress
 template <class F, class G>
 Found search(const F& probabilities, std::size_t experts, Index trials, std::uint64_t seed, const G& searched) {

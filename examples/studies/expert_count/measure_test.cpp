@@ -30,7 +30,8 @@ TEST_CASE("cluster_errors: equals loops over items with y f <= 0") {
                         Logistic{}, Seed{3}};
   auto& weight = trainer.params.expert.weight;
   REQUIRE(weight.size() == 3 * kDim);
-  // Expert 0 has learned cluster 0, expert 1 has learned 1 and a bit of 2, expert 2 has learned none.
+  // Expert 0 has learned cluster 0. Expert 1 has learned cluster 1 and a little of cluster 2. Expert 2 has learned
+  // nothing.
   for (Index j = 0; j < kDim; ++j) {
     weight.data()[j] = c.signals.feature(0, j);
     weight.data()[kDim + j] = c.signals.feature(1, j) + c.signals.feature(2, j) / 4;

@@ -37,8 +37,8 @@ struct Options {
     s.eta_router = eta_router > 0 ? eta_router : Setting::paper_eta_router(expert_count);
     return s;
   }
-  /// Returns the numbers 8 and 16 if they are in `experts`, otherwise the first number in it. The studies whose
-  /// question is not the number of experts use only these numbers.
+  /// Returns the numbers 8 and 16 as far as `experts` contains them. If it contains neither, returns its first number.
+  /// The studies whose question is not the number of experts use only these numbers.
   std::vector<Index> few_experts() const {
     std::vector<Index> few;
     for (const Index m : experts)
@@ -119,8 +119,8 @@ inline void add_options(CLI::App& app, Options& o) {
                "check the loss, selection and probabilities that this program computes, and exit");
 }
 
-/// Sets the options that depend on other options. If --quick is given, also makes the options smaller that are not on
-/// the command line. Call it after parsing.
+/// Sets the options that depend on other options. If --quick is given, also reduces sizes that are not set on the
+/// command line. Call settle() after parsing.
 inline void settle(const CLI::App& app, Options& o) {
   o.given = [&app](const char* option) { return app.count(option) > 0; };
   if (!o.references.empty()) {

@@ -26,10 +26,10 @@ struct ReferenceRun {
   double cost() const { return static_cast<double>(train * epochs * 4); }
 };
 
-/// Trains a mixture of eight experts like the code of Chen et al. Its differences from the papers:
+/// Trains a mixture of eight experts like the code of Chen et al. This code differs from the papers in these points:
 /// - The weight of a pick is its noisy score.
 /// - The loss applies softmax to the two logits twice (TwiceSoftmax).
-/// - The norms of an expert's weights and biases are added.
+/// - The gradient of an expert is divided by the sum of two norms, that of its weights and that of its biases.
 /// - Experts have biases.
 /// - Inputs are ten times as large.
 /// - Tests have noise, too.

@@ -75,7 +75,7 @@ void check_probabilities() {
     require(std::abs(total - 1) < 1e-12, "routing probabilities of " + std::to_string(experts) + " experts sum to 1");
     const double s = 0.25, m = static_cast<double>(experts);
     std::vector<double> ahead(experts);
-    // Expert 0 wins if s plus its noise is above 1, or if it is the largest of all.
+    // Expert 0 wins if its score s plus noise is above 1, or if this sum is the largest of all experts.
     ahead[0] = s;
     const double expected = s + (1 - std::pow(s, m)) / m;
     require(std::abs(RoutingProbabilities(experts)(ahead)[0] - expected) < 1e-12,

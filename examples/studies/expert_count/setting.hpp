@@ -23,7 +23,7 @@ struct Setting {
   std::string activation = "cubic";  // activation in the paper's proofs; its main text names none
   Index patches = 4, experts = 8, filters = 8, k = 1;
   Index train = 16000, test = 16000, iterations = 501;  // not in the paper
-  double sigma0 = 8.2e-5;  // initial deviation as of 0.001 · U(±1/√50), not in the paper
+  double sigma0 = 8.2e-5;  // standard deviation of 0.001 · U(±1/√50), for the initial weights; not in the paper
   double scale = 10;       // not in the paper
   double decay = 1;        // the share of cluster k is proportional to decayᵏ
   double eta = 1e-3, eta_router = 0.1;
@@ -69,7 +69,8 @@ struct Setting {
   }
 };
 
-/// These functions train one layer. There is one for each combination of expert and activation, in a separate file.
+/// These functions train one layer. For each kind of expert, one function is for the cubic activation, and one for all
+/// other activations. Each function is in a separate file.
 Json train_mlp_cubic(const Setting&, const Report&);
 Json train_mlp_other(const Setting&, const Report&);
 Json train_cnn_cubic(const Setting&, const Report&);

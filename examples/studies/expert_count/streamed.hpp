@@ -8,11 +8,12 @@
 
 #include "chains.hpp"
 
-/// Wrappers of policies that are faster on the CPU for the shapes of these studies, because they read each item once.
-/// They give the same bits as the policies that they wrap, so the studies could also run without them.
+/// Wrappers of policies. A wrapper is faster on the CPU for the shapes of these studies, because it reads each item
+/// once. It gives the same bits as the policy that it wraps, so the studies could also run without the wrappers.
 namespace studies::expert_count {
 
-/// Wraps a PatchMlp or PatchCnn. It is faster only for experts without bias, with one output and eight filters.
+/// Wraps a PatchMlp or PatchCnn. The wrapper is faster only if the expert has no bias, one output and eight filters.
+/// Otherwise it calls the functions of the expert.
 template <template <class> class ExpertT, class Act>
 struct Streamed : ExpertT<Act> {
   using Expert = ExpertT<Act>;
@@ -67,7 +68,7 @@ struct Streamed : ExpertT<Act> {
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// Returns the row of patch l of slot (row of work) s in the order of Positions.
+    /// Returns the row of `saved.pre` for patch l of slot s. The rows have the order of Positions.
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -135,7 +136,8 @@ class PatchSums {
   std::list<std::pair<View<const T, 2, Cpu>, Tensor<T, 2, Cpu>>> known_;
 };
 
-/// Wraps PatchScores, or LinearScores without bias. The sums over patches are stored in `sums`.
+/// Wraps PatchScores, or LinearScores without bias. LinearScores needs `sums`, which holds the sums over patches. With
+/// PatchScores, `sums` is null.
 template <class ScoresT>
 struct StreamedScores : ScoresT {
   PatchSums<float>* sums = nullptr;
@@ -178,8 +180,8 @@ struct StreamedScores : ScoresT {
   }
 };
 
-/// NoisyTop1 that draws noise only for experts that can win: those whose score plus the largest noise reaches the best
-/// score.
+/// A NoisyTop1 that draws less noise. An expert can win if its score plus the largest noise reaches the best score. The
+/// noise is drawn only for runs of PhiloxRun::size experts that contain an expert that can win.
 struct FewDraws : NoisyTop1<> {
   template <class T, class B>
   struct Pick : functor::PickNoisyTop1<UniformNoise, T, B> {

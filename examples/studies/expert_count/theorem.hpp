@@ -24,7 +24,8 @@ inline std::size_t lowest(const std::vector<double>& of_clusters) {
 
 /// Statistics of the experts' errors on the clusters after one stage of training.
 struct Stage {
-  /// Mean error on the expert's own cluster, on the other clusters, on the one with the lowest error.
+  /// Mean errors over the experts: on the expert's own cluster, on the other clusters, and on the cluster with the
+  /// expert's lowest error.
   double own = 0, other = 0, best = 0;
   double covered = 0;  // number of clusters that are the best one of an expert
 };
@@ -91,7 +92,7 @@ struct Case {
   Setting setting;
 };
 /// Returns one layer for each kind of expert in the options. For the kind "mlp", also returns a layer with the smallest
-/// σ₀ that Theorem 1 admits, inputs of scale 1, and 1/η iterations. Stage T₁ ends earlier, at √σ₀/η.
+/// σ₀ that Theorem 1 admits, inputs of scale 1, and 1/η iterations. Its exploration stage ends earlier, at T₁ = √σ₀/η.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {
@@ -115,8 +116,8 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
 }
 
-/// Returns a picture of the experts' errors in one run. Experts are sorted by their best cluster at the end of the run
-/// (`order_of`).
+/// Returns a picture of the experts' errors in one run. The experts are sorted by the cluster of their lowest error in
+/// `order_of`, the errors at the end of the run.
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
@@ -139,8 +140,8 @@ inline HeatMap picture(const std::string& title, const Errors& errors, const Err
 }
 
 /// Adds the number of sets M_k (the experts of cluster k, definition 2) that are not empty, and the share of experts
-/// that keep their cluster. Also adds the share of items that go to an expert of their cluster: its M_k, or the one
-/// with the lowest error.
+/// that keep their cluster. Also adds two shares of items that go to an expert of their cluster. For the first share,
+/// the cluster of an expert is that of its set M_k. For the second, it is the cluster with the expert's lowest error.
 inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, StudySummary& summary) {
   std::vector<double> to_own, to_best, kept, non_empty;
   for (const Json& run : jobs.of(c.label)) {

@@ -45,7 +45,7 @@ struct Case {
     });
     jobs.compute();
   }
-  /// For the second seed, all experts have the same cluster at the start and the end.
+  /// For the second seed, all experts have cluster 1, at the start and at the end.
   static Json run(std::uint64_t seed) {
     const std::vector<int> start = seed == 1 ? std::vector{0, 1, 2} : std::vector{1, 1, 1},
                            end = seed == 1 ? std::vector{0, 3, 2} : std::vector{1, 1, 1};

@@ -15,7 +15,7 @@
 
 namespace studies::expert_count {
 
-/// Trains a layer by algorithm 1 of paper 003: experts with normalised gradients, the router with plain gradients. Both
+/// Trains a layer by algorithm 1 of paper 003. Experts use normalised gradients, the router uses plain gradients. Both
 /// gradients are of the same loss at the same parameters, with new noise in each iteration. Returns the measurements
 /// during and after training.
 template <class GateT, class ExpertT>

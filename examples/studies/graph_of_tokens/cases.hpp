@@ -71,7 +71,7 @@ class Cases {
     three("Twice the experts", Base::smoe, "e_twice", {33.41, 41.79}, {31.62, 39.77}, {31.85, 39.65});
     setting_ = base;
 
-    // Paper 001 changes the rule, and paper 002 the gate.
+    // These cases combine the update rules of paper 001 with the gates of paper 002.
     setting_.steps = std::min<Index>(base.steps, 500);
     rules("gate_softmax", "softmax", Base::smoe, make_independent);
     rules("gate_similarity", "similarity", Base::smoe, make_similarity);

@@ -1,12 +1,13 @@
-// Paper 002, Graph of Tokens: word perplexity of language models, clean and after the word-swap attack. Compares
-// routers that share probabilities among similar words, or among words that attend to each other, with routers that do
-// not. Also measures how stable the routing is, and its entropy.
+// Measures the word perplexity of the language models of paper 002, Graph of Tokens, on clean text and after the
+// word-swap attack. Compares routers that share probabilities among similar words, or among words that attend to each
+// other, with routers that do not. Also measures how stable the routing is, and its entropy.
 //
 //   graph_of_tokens [--quick] [--seeds 3] [--steps 1600] [--only smoe,smoe_similarity] …
 //   graph_of_tokens --tables     prints the tables of the runs that are done so far
 //   graph_of_tokens --costs      prints time and memory of each model relative to its base
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// The exit code is 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1 after
+// any other error.
 
 #include "../language/study.hpp"
 #include "cases.hpp"

@@ -17,8 +17,9 @@ using lm::Setting;
 enum class Base { smoe, glam, x_moe, smoe_dropout };
 
 /// Options of all kinds of mixing. TokenSimilarity mixes the routing probabilities of a word with those of similar
-/// words (`tau`, `causal`, `only_confident`, `learned_metric`). AttentionPosterior mixes them with those of the words
-/// that the word attends to (`sigma`, `only_confident`, `head`, `mean_of_heads`). Independent does not mix.
+/// words (`tau`, `causal`, `only_confident`, `learned_metric`). AttentionPosterior mixes the probabilities of a word
+/// with the probabilities of the words that it attends to (`sigma`, `only_confident`, `head`, `mean_of_heads`).
+/// Independent does not mix.
 struct Mixing {
   double tau = 1, sigma = 1;
   bool causal = true, only_confident = false, learned_metric = false;

@@ -23,7 +23,7 @@ namespace {
 
 using EitherRule = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
 
-/// Returns the output of two layers and all gradients that their backward computes, as one list.
+/// Returns the outputs of forward and infer of two layers, and all gradients of backward, as one list.
 template <class RuleT>
 std::vector<double> passes(const RuleT& rule) {
   Cpu::Context ctx(1);

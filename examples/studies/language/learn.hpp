@@ -22,7 +22,8 @@
 
 namespace studies::lm {
 
-/// Reads a part of a text in blocks: `batch` sequences of `length` words each, and the word after each word.
+/// Reads a part of a text in blocks. A block has `batch` sequences of `length` words each (`x`), and the word after
+/// each of these words (`next`).
 class Blocks {
  public:
   Blocks(std::span<const TokenId> ids, const Setting& s, Seed seed = {})
@@ -77,7 +78,7 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// Returns the routing of each mixture on the first blocks of the validation text, `most` at most.
+/// Returns the routing of each mixture on the first blocks of the validation text. Reads at most `most` blocks.
 inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s, Index most = 8) {
   Blocks blocks(text.valid, s);
   const Index count = std::min<Index>(blocks.count(), most);
@@ -176,7 +177,7 @@ inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
 
 /// Trains one case and returns all its measurements.
 ///
-/// The routing on the same words is compared between step 59/60 · steps and the last step, because the papers compare
+/// Compares the routing of the same words after step 59/60 · steps and after the last step, because the papers compare
 /// epochs 59 and 60.
 inline Json learn(const Case& c, const Text& text, Seed seed, const Report& report) {
   const Setting& s = c.setting;

@@ -20,7 +20,7 @@ struct Setting {
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
   double lr = 3e-3, clip = 1;
   std::string backend = "cpu";
-  // These are not options: the name of a case says if they differ.
+  // The command line does not set these members. If a case changes one of them, the name of the case shows it.
   gatefold::Initial initial{};  // weights of the experts
   double dropout = 0;           // rate, in the models of paper 001
   double floor = 0.1;           // the last learning rate over the largest one; 1 makes it constant after the warm-up

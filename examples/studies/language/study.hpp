@@ -16,8 +16,8 @@ struct LayerNumber {
   bool drawn = false;
 };
 
-/// The content of a study. `cases` are the models to compare, the most important first; `groups` have their headings.
-/// `seen` are the names of the cases whose layers are measured, and `of_layers` are these measurements.
+/// The content of a study. `cases` are the models to compare, the most important first. `groups` are the tables, each
+/// with a heading. `seen` are the names of the cases whose layers are reported, and `of_layers` the reported numbers.
 struct Comparison {
   std::vector<Case> cases;
   std::vector<Group> groups;

@@ -1,11 +1,13 @@
-// Paper 001, MomentumSMoE: word perplexity of language models, clean and after the word-swap attack. Compares mixtures
-// whose output is added to the residual stream with momentum, and without (plain sum). Also measures each layer.
+// Measures the word perplexity of the language models of paper 001, MomentumSMoE, on clean text and after the word-swap
+// attack. Compares mixtures whose output is added to the residual stream with momentum, and mixtures whose output is
+// added without momentum (plain sum). Also measures each layer.
 //
 //   momentum [--quick] [--seeds 3] [--steps 1600] [--only smoe,heavy_ball] …
 //   momentum --tables     prints the tables of the runs that are done so far
 //   momentum --costs      prints time and memory of each rule relative to the plain sum
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// The exit code is 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1 after
+// any other error.
 
 #include "../language/study.hpp"
 #include "cases.hpp"

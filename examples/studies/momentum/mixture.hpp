@@ -6,8 +6,8 @@
 
 namespace studies::momentum {
 
-/// These functions return the parts of the language models in paper 001: an expert, and the mixture of such experts or
-/// of the given ones.
+/// These functions return the parts of the language models in paper 001. The first returns an expert. The other two
+/// return a mixture of the given experts, or of the experts of the first function.
 inline auto expert(const lm::Setting& s) {
   return gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden, .initial = s.initial};
 }

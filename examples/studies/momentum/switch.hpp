@@ -28,8 +28,8 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
   using Base = lm::Network<B, decltype(switch_of(Setting{}, 0, Rule{}))>;
   using Base::ctx, Base::saved, Base::setting, Base::trainer, Base::y;
 
-  // The model is Chain{embedding, RelativeKeys{…, stack}, norm}, so get<1> reaches the stack: RelativeKeys, which holds
-  // the position keys, contains it. A layer of the stack is Chain{attention, mixture}.
+  // The model is Chain{embedding, RelativeKeys{…, stack}, norm}. RelativeKeys holds the position keys and contains the
+  // stack, so get<1> leads to the stack. A layer of the stack is Chain{attention, mixture}.
   const auto& layer(Index l) const { return std::get<1>(saved.layers).layers[static_cast<std::size_t>(l)]; }
   const auto& kept(Index l) const { return std::get<1>(layer(l).layers); }
   const auto& stream(Index l) const { return layer(l).between[0]; }

@@ -13,8 +13,8 @@
 
 namespace studies::mot {
 
-/// Returns the curve of y over epochs, mean ± deviation over the seeds. If `from` is above 0, the curve has only later
-/// epochs, and counts them from there.
+/// Returns the curve of y over epochs, mean ± deviation over the seeds. If `from` is above 0, the curve has only the
+/// epochs after `from`, and its x values are the numbers of epochs since `from`.
 inline Curve curve(const std::string& title, const std::vector<Json>& runs,
                    const std::function<double(const Json&, std::size_t)>& y, Index from = 0) {
   Curve c{title, {}, {}};

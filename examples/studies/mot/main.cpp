@@ -1,6 +1,6 @@
-// Paper 000, mixture of transformers, on the data of its definition 1: tests its propositions, theorem and lemma, and
-// its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults` lists
-// the values chosen here, with reasons.
+// Tests the propositions, the theorem and the lemma of paper 000, Mixture of Transformers, and its three baselines, on
+// the data of its definition 1. The paper has no experiment on these data and leaves all constants open. `mot
+// --defaults` lists the values chosen here, with reasons.
 //
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
 //   mot --router-rates [0.1,1.6,25.6]    only the router's rate
@@ -8,7 +8,8 @@
 //   mot --growing [4,8,16,32]            only stages I and II whose lengths grow with the number of experts
 //   mot --variants                       only variants of the experts and of the router
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
+// The exit code is 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1 after
+// any other error.
 
 #include <chrono>
 

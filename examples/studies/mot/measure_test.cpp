@@ -142,7 +142,7 @@ TEST_CASE("specialists: measures classes with three, one and no experts") {
   for (const Index i : {0, 1, 2}) c.know(i, 0, 1);
   c.know(3, 1, 3);
   c.route(0, 0, 10, 4);   // expert 0 gets the items of label +1
-  c.route(1, 0, 10, -4);  // expert 1 gets those of label −1, expert 2 none
+  c.route(1, 0, 10, -4);  // expert 1 gets the items of label −1, expert 2 gets no items
   for (const Index n : {1, 2, 3}) c.route(3, n, 10, 0);
   const double all = c.count(0), positive = c.count(0, 1) / all, rest = 64 - all;
   check_numbers(c.measured(),

@@ -1,6 +1,6 @@
-// Paper 000's experiments on text, with verses of the King James Bible. Two tasks: which of ten books a verse is from,
-// and its position in the whole Bible. Compares mixtures of whole transformers in three stages, one transformer without
-// a gate, and linear maps, which ignore the order of words.
+// Repeats the experiments of paper 000 on text, with verses of the King James Bible. There are two tasks: to predict
+// which of ten books a verse is from, and to predict its position in the whole Bible. Compares mixtures of whole
+// transformers in three stages, one transformer without a gate, and linear maps, which ignore the order of words.
 //
 //   mot_text [--quick] [--seeds 3] [--train 6000] [--epochs 18] [--t1 3] [--t2 12] [--experts 2,4,8] …
 

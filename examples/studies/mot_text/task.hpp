@@ -42,7 +42,8 @@ constexpr Index kBooks = 10;
 
 /// Returns the task to predict which of the ten longest books a verse is from. Takes the same number of verses from
 /// each book.
-/// @throws ArgumentError unless `train` and `test` are multiples of ten and at most what the shortest of the books has
+/// @throws ArgumentError unless `train` and `test` are multiples of ten, and together at most ten times the number of
+///   verses of the shortest of these books
 inline Task which_book(const std::vector<Verse>& verses, Index train, Index test) {
   std::map<std::string, std::vector<const Verse*>> of_book;
   for (const Verse& v : verses) of_book[v.book].push_back(&v);

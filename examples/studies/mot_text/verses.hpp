@@ -19,7 +19,7 @@ using gatefold::Index;
 struct Verse {
   std::string book, place;           // "Ge", "Ge1:1"
   std::vector<std::string> words{};  // in lower case
-  double position = 0;               // place in the whole Bible, from 0 to 1
+  double position = 0;               // position in the whole Bible, from 0 to 1
 };
 
 /// Returns the words of a text. Words consist of letters, converted to lower case.

@@ -1,6 +1,6 @@
-// Paper 000's experiments on images, scaled to Fashion-MNIST, clean and corrupted. Compares mixtures of whole vision
-// transformers in three stages, one transformer without a gate, a mixture with one attention for all experts, and one
-// without attention.
+// Repeats the experiments of paper 000 on images, scaled to Fashion-MNIST. The images are clean or corrupted. Compares
+// mixtures of whole vision transformers in three stages, one transformer without a gate, a mixture with one attention
+// for all experts, and a mixture without attention.
 //
 //   mot_vision [--quick] [--seeds 3] [--train 4000] [--epochs 16] [--t1 2] [--t2 12] [--blocks 2] [--experts 1,4,8] …
 

@@ -16,7 +16,7 @@ inline void make_folder(const std::filesystem::path& folder) {
 }
 
 /// Writes a file. If writing fails, an existing file is unchanged.
-/// @throws gatefold::FileError if it cannot be written
+/// @throws gatefold::FileError if the file cannot be written
 inline void write_file(const std::filesystem::path& path, const std::string& text) {
   gatefold::io::Replacement file(path);
   file.write(text.data(), text.size());

@@ -27,7 +27,7 @@ struct Run {
 
 /// Adds the runs of one setting, one per seed: <name>.seed<s>, with the seed among the options.
 /// @param first  the first seed
-/// @param make   make(seed) returns the run of a seed; its name is set here
+/// @param make   make(seed) returns the run of a seed; add_seeds() sets the name of the run
 template <class F>
 void add_seeds(std::vector<Run>& runs, const std::string& name, std::uint64_t first, Index seeds, const F& make) {
   for (Index i = 0; i < seeds; ++i) {

@@ -32,7 +32,8 @@ inline void refuse_twice(const CLI::App& app) {
 
 /// Parses the command line and calls body(), which does the work of the program.
 ///
-/// @return 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error
+/// @return 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1
+///   after any other error
 inline int study_main(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   return command_line::run(program, app, argc, argv, [&] {
     command_line::limit_memory();

@@ -1,6 +1,6 @@
-// Papers 001 and 002 on images, scaled to Fashion-MNIST: V-MoE plain, with heavy ball, with robust momentum and with
-// the routers of paper 002; Soft MoE without and with momentum. Images are clean, corrupted, or attacked by FGSM and
-// PGD.
+// Repeats the experiments of papers 001 and 002 on images, scaled to Fashion-MNIST. Compares V-MoE with its variants
+// with heavy ball, with robust momentum and with the routers of paper 002. Also compares Soft MoE without and with
+// momentum. Images are clean, corrupted, or attacked by FGSM and PGD.
 //
 //   vision [--quick] [--seeds 3] [--steps 2500] [--dim 48] [--patch 7] …
 //   vision --costs      time and memory of each relative to V-MoE; Soft MoE with momentum relative to Soft MoE
