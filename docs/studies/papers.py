@@ -155,6 +155,9 @@ VISION = [
 MOT = [("mot", "MoT"), ("ffn_level", "one attention for all experts"), ("attention_absent", "without attention"),
        ("multi_head", "transformer without a gate")]
 MOT_ORDER = [("mot", "multi_head"), ("mot", "ffn_level"), ("mot", "attention_absent")]
+MOT_VARIANTS = [("mot", "MoT"), ("unmerged", "separate keys, queries and values"),
+                ("unmerged_fast", "the same, larger rates in stages I and II"),
+                ("embedded_router", "router of embedded tokens")]
 MOT_TEXT = [("mot.m2", "mot (M = 2)"), ("mot.m4", "mot (M = 4)"), ("mot.m8", "mot (M = 8)"),
             ("multi_head", "multi_head (no gate)"), ("linear", "linear map of the mean word vector"),
             ("bag_of_words", "linear map of the counts of the 2,000 commonest words")]

@@ -15,7 +15,16 @@ def of_mot(options, case, result):
     """Keeps fewer numbers of a run of `mot`. The four cases with the default options have the names of their models and
     keep their curves. MoT with 12 experts (mot.m12) keeps its curves too, because the paper compares them with those of
     16 experts. The other cases keep the points of the smallest and of the last test loss. All keep the numbers of the
-    last snapshot. The case `mot` keeps those of all snapshots, and its attention after stages I and II."""
+    last snapshot. The case `mot` keeps those of all snapshots, and its attention after stages I and II. MoT with 4, 8
+    and 32 experts also keeps the margin at T₁, and p(v_n, v_n) at T₂ of specialists and of the experts that items are
+    routed to. The cases of `--growing` and `--variants` keep only these three numbers, the last point and the number of
+    experts in use at the end."""
+    measured = {"t1": {"margin": rounded(result["t1"]["margin"], 7)},
+                "p_vv": [rounded(result[curve][result["epoch"].index(options["t2"])][0][0], 7)
+                         for curve in ("attention", "attention_routed")]} if "attention_routed" in result else {}
+    if options["model"] in ("unmerged", "unmerged_fast", "embedded_router") or case.endswith(".growing"):
+        last = {curve: [rounded(result[curve][-1], 7)] for curve in ("epoch", "test_loss", "test_accuracy")}
+        return {**last, "end": {"used": result["end"]["used"]}, **measured}
     loss, whole = result["test_loss"], case in (options["model"], "mot.m12")
     points = range(len(loss)) if whole else (loss.index(min(loss)), len(loss) - 1)
     kept = {curve: [result[curve][at] for at in points]
@@ -26,7 +35,7 @@ def of_mot(options, case, result):
         elif case == "mot" and name.startswith("attention"):
             kept[name] = [of if epoch in (options["t1"], options["t2"]) else None
                           for epoch, of in zip(result["epoch"], value)]
-    return kept
+    return {**kept, **measured} if case in ("mot.m4", "mot.m8", "mot.m32") else kept
 
 
 def lowest(errors):

@@ -242,12 +242,46 @@ class Mot(Mixtures):
             (f"{first} + {second}", self.case(t1=first, t2=first + second)) for first in (t1 // 2, t1, 2 * t1)
             for second in ((t2 - t1) // 2, t2 - t1, 2 * (t2 - t1))])
 
+    def on_itself(self, who):
+        """Returns p(v_n, v_n) at T₂ of specialists (0) or of the experts that items are routed to (1)."""
+        curve, t2 = ("attention", "attention_routed")[who], self.options["t2"]
+        return lambda run: run["p_vv"][who] if "p_vv" in run else run[curve][run["epoch"].index(t2)][0][0]
+
+    def variants(self):
+        margin, used = lambda run: run["t1"]["margin"], lambda run: run["end"]["used"]
+        accuracy = last("test_accuracy", 100)
+        rows = []
+        for case, label in papers.MOT_VARIANTS:
+            rows.append([label])
+            for measure, decimals in ((self.LOSS, 3), (accuracy, 2)):
+                rows[-1] += [spread(self.study.summary(case, measure), decimals),
+                             "" if case == "mot" else between(self.study.difference(case, "mot", measure), decimals)]
+            rows[-1] += [self.spread(of, decimals, case) for of, decimals in (
+                (used, 1), (margin, 2), (self.on_itself(0), 2), (self.on_itself(1), 2))]
+        return table(["model", "test loss", "Δ", "test accuracy, %", "Δ", "experts in use", "margin at T₁",
+                      "p(v_n, v_n) at T₂: specialists", "routed"], rows)
+
+    def growing(self):
+        t1, t2, experts = (self.options[key] for key in ("t1", "t2", "experts"))
+        rows = []
+        for count in (4, 8, 16, 32):
+            fixed = self.case(experts=count)
+            first, second = t1 * count // experts, (t2 - t1) * count // experts
+            grown = self.case(experts=count, t1=first, t2=first + second)
+            rows.append([str(count), f"{first} + {second}"])
+            for of, decimals in ((lambda run: run["t1"]["margin"], 2), (self.on_itself(0), 2), (self.LOSS.of, 3)):
+                measure = Measure("", of)
+                rows[-1] += [self.spread(of, decimals, fixed), "" if grown == fixed else between(
+                    self.study.difference(grown, fixed, measure), decimals)]
+        return table(["M", "T₁ + length of stage II", "margin at T₁", "Δ", "p(v_n, v_n) at T₂", "Δ", "test loss", "Δ"],
+                     rows)
+
     def tables(self):
         return f"{super().tables()}\n\n{items(self.power())}"
 
     def parts(self):
         return {name: getattr(self, name)() for name in
-                ("tables", "specialisation", "attention", "rate", "floor", "experts", "stages")}
+                ("tables", "specialisation", "attention", "rate", "floor", "experts", "stages", "growing", "variants")}
 
 
 class Whole(Mixtures):

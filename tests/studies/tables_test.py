@@ -134,7 +134,7 @@ class Cells(unittest.TestCase):
     def test_mot(self):
         mot = Mot()
         self.assertEqual(mot.study.seeds(), 5)
-        self.assertEqual(len(mot.study.runs), 30)
+        self.assertEqual(len(mot.study.runs), 36)
         for case, loss, accuracy in (("mot", (0.072136, 0.020076), (98.613, 0.31944)),
                                      ("ffn_level", (0.064659, 0.013974), (98.75, 0.68499)),
                                      ("attention_absent", (0.20305, 0.033168), (93.633, 1.5524)),

@@ -76,7 +76,7 @@ inline LabelledImages read_cifar(const std::filesystem::path& path, std::size_t 
     file.fail("size: expected a multiple of the " + std::to_string(record) + " bytes of an image, got " +
               std::to_string(file.size()));
   LabelledImages all{.rows = 32, .columns = 32, .channels = 3};
-  all.pixels.reserve(static_cast<std::size_t>(file.size()));
+  all.pixels.reserve(file.size());
   std::vector<std::uint8_t> bytes(record);
   for (std::uint64_t begin = 0; begin < file.size(); begin += record) {
     file.read(bytes.data(), record, begin);
@@ -163,7 +163,7 @@ inline LabelledImages read_cifar100(const std::filesystem::path& file, Cifar100L
 
 inline Image read_netpbm(const std::filesystem::path& path) {
   RegularFile file(path);
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(file.size()));
+  std::vector<std::uint8_t> bytes(file.size());
   file.read(bytes.data(), bytes.size(), 0);
   const images::NetpbmHeader header(file, bytes);
   const auto in_file = bytes.begin() + static_cast<std::ptrdiff_t>(header.begin);
