@@ -24,7 +24,7 @@ case $(basename "$program") in
     chmod +x "$dir/bin/bible"
     PATH=$dir/bin:$PATH
     ;;
-  momentum | graph_of_tokens)
+  momentum | graph_of_tokens | classification)
     # Writes lines in which some words follow each other more often than by chance.
     for part in train:300 valid:60 test:60; do
       awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
@@ -38,5 +38,20 @@ case $(basename "$program") in
       }' >"$dir/${part%:*}.txt"
     done
     data=(--data "$dir")
+    if [[ $program == */classification ]]; then
+      # Writes sentences of the same words. The label is 1 if the first word is w0 to w5.
+      for part in train:240 dev:60; do
+        awk -v lines="${part#*:}" -v seed="${#part}" 'BEGIN {
+          srand(seed)
+          print "sentence\tlabel"
+          for (i = 0; i < lines; ++i) {
+            line = "w" (first = int(rand() * 12))
+            for (w = 1 + int(rand() * 4); w > 0; --w) line = line " w" int(rand() * 12)
+            print line "\t" (first < 6)
+          }
+        }' >"$dir/${part%:*}.tsv"
+      done
+      data=(--text "$dir" --data "$dir/train.tsv")
+    fi
     ;;
 esac

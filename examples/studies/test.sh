@@ -124,6 +124,29 @@ for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is 
   (ulimit -v 2000000; refused "too large" "not enough memory for these sizes" --samples 16777216; exit $failed) ||
     failed=1
 case $(basename "$program") in
+  classification)
+    "$program" --quick --threshold 2 --length 8 --epochs 8 --tuning-lr 0.01 --gate plain "${data[@]}" \
+      --out "$dir/learnt" >"$dir/out" 2>"$dir/err" || fail "8 epochs: $(tail -n 1 "$dir/err")"
+    for start in pretrained random; do
+      awk -v name="plain.$start.accuracy" '$1 == name && $2 > 90 { found = 1 } END { exit !found }' "$dir/out" ||
+        fail "learns too little from $start: $(grep accuracy "$dir/out")"
+    done
+    # tsv WHAT PATTERN TEXT: expects that a file of training sentences with this text is refused.
+    tsv() {
+      printf "$3" >"$dir/bad.tsv"
+      refused "$1" "$dir/bad.tsv: $2" --data "$dir/bad.tsv" --test "$dir/dev.tsv"
+    }
+    tsv "no header" 'line 1: header: expected "sentence<tab>label", got "good film.1"' 'good film\t1\n'
+    tsv "a missing column" 'line 2: columns: expected two, separated by one tab, got "good"' 'sentence\tlabel\ngood\n'
+    tsv "a word as label" 'line 3: label: expected a whole number from 0 to 999, got "yes"' \
+      'sentence\tlabel\nbad\t0\ngood\tyes\n'
+    tsv "one class" 'labels: expected at least two classes, got only 0' 'sentence\tlabel\nbad\t0\n'
+    refused "a missing file" "$dir/none.tsv: missing: run .bash examples/run.sh finetune" --data "$dir/none.tsv"
+    printf 'sentence\tlabel\nw1\t2\n' >"$dir/bad.tsv"
+    refused "a new class" 'bad.tsv: line 2: label: expected a whole number from 0 to 1, got "2"' \
+      --test "$dir/bad.tsv"
+    refused "a gate that does not exist" "hash not in" --gate hash
+    ;;
   expert_count)
     small=(--quick --seeds 2 --expert cnn --train 20 --iterations 3)
     for values in "experts 4,32 32" "patches 4,8 8" "picks 1,2,48 48"; do

@@ -9,13 +9,13 @@
 #include <gatefold/papers/specialisation.hpp>
 #include <gatefold/papers/three_stage.hpp>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "support/shuffle.hpp"
 #include "support/study.hpp"
 #include "whole_transformer.hpp"
 
@@ -238,15 +238,6 @@ class Plain {
 };
 
 }  // namespace learners
-
-/// Shuffles the items of an epoch. The order depends only on the seed and the epoch.
-inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
-  std::iota(order.begin(), order.end(), Index(0));
-  for (std::size_t i = order.size(); i > 1; --i) {
-    const double u = uniform<double>(seed, static_cast<std::uint64_t>(epoch), i);
-    std::swap(order[i - 1], order[static_cast<std::size_t>(u * static_cast<double>(i))]);
-  }
-}
 
 /// Trains for all epochs and tests after each of them. Tests have no noise.
 ///

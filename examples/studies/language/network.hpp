@@ -55,8 +55,8 @@ class Network : public Model {
     for (training::Routing& one : training::routing(ctx, saved, setting.k))
       all.push_back({one.entropy, std::move(one.load), std::move(one.picks)});
     // If the update rule evaluates its branch twice, each mixture occurs twice in `all`.
-    const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
-    for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
+    const std::size_t depth = static_cast<std::size_t>(setting.depth), calls = all.size() / depth;
+    for (std::size_t l = 1; l < depth && calls > 1; ++l) all[l] = std::move(all[l * calls]);
     all.resize(depth);
     return all;
   }

@@ -59,7 +59,8 @@ struct Setting {
   }
 };
 
-inline void add_setting(CLI::App& app, Setting& setting) {
+/// Adds all options except the backend.
+inline void add_sizes(CLI::App& app, Setting& setting) {
   Setting::each(setting, [&](const char* option, auto& value, const char* what) {
     auto* added = app.add_option(option, value, what)->capture_default_str();
     if constexpr (std::is_same_v<std::remove_reference_t<decltype(value)>, Index>) {
@@ -68,6 +69,9 @@ inline void add_setting(CLI::App& app, Setting& setting) {
       added->check(above_zero());
     }
   });
+}
+inline void add_setting(CLI::App& app, Setting& setting) {
+  add_sizes(app, setting);
   add_backend(app, setting.backend);
 }
 

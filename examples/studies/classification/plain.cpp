@@ -1,0 +1,11 @@
+#include <gatefold/gatefold.hpp>
+
+#include "network.hpp"
+
+namespace studies::classification {
+
+Json learn_plain(const Job& job, bool pretrained, Seed seed, const Report& report) {
+  return learn(graph_of_tokens::independent({}), job, pretrained, seed, report);
+}
+
+}  // namespace studies::classification
