@@ -3,6 +3,7 @@ import math
 import statistics
 
 import papers
+from classification import Classification
 from intervals import FOLDER, Interval, Measure, Study, verdict, verdict_on_sign
 from report import Page, between, by_verdict, holds, items, paragraph, powers, shown, signed, spread, table
 
@@ -337,7 +338,7 @@ class Graph(Language):
                   f"{min(widths):.1f} to {max(widths):.1f} %.")])
 
     def parts(self):
-        return {**super().parts(), "rules": self.rules()}
+        return {**super().parts(), "rules": self.rules(), "fine-tuning": Classification().text()}
 
     def costs(self):
         printed = super().costs()

@@ -85,8 +85,13 @@ def of_language(options, case, result):
     return {**result, "curve": curve, "layers": rounded(result["layers"], 5)}
 
 
-REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "mot": of_mot, "expert_count": of_expert_count,
-           "expert_count_scale1": of_expert_count}
+def of_classification(options, case, result):
+    """Rounds the perplexity of the language model to 7 digits."""
+    return {**result, "perplexity": rounded(result["perplexity"], 7)}
+
+
+REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "classification": of_classification, "mot": of_mot,
+           "expert_count": of_expert_count, "expert_count_scale1": of_expert_count}
 
 
 def main(program, folder):
@@ -96,7 +101,8 @@ def main(program, folder):
             if program in REDUCED:
                 run = json.loads(text)
                 run["result"] = REDUCED[program](run["options"], file.name.split(".seed")[0], run["result"])
-                if REDUCED[program] is of_language:  # the result is complete; the program reuses it without a checksum
+                # These results are complete. The program reuses them without a checksum.
+                if REDUCED[program] in (of_language, of_classification):
                     run.pop("digest", None)
                 text = (json.dumps(run, separators=(",", ":")) + "\n").encode()
             member = tarfile.TarInfo(f"runs/{file.name}")  # its owner and time are 0

@@ -114,7 +114,8 @@ Json learn(const MixingT& mixing, const Job& job, bool pretrained, Seed seed, co
     language.step(blocks.x, blocks.next);
     count_step();
   }
-  Json result{{"perplexity", lm::perplexity(language, data.valid, s)}, {"correct", Json::array()}};
+  Json result{
+      {"perplexity", lm::perplexity(language, data.valid, s)}, {"epoch", Json::array()}, {"correct", Json::array()}};
 
   Classifier<ModelT> tuned(model, data.classes, job.tuning, seed.fork(2));
   tuned.weights() = std::move(language.weights());
@@ -127,6 +128,7 @@ Json learn(const MixingT& mixing, const Job& job, bool pretrained, Seed seed, co
       tuned.step(Batch(data.learnt, which, data.vocabulary.end_of_line()));
       count_step();
     }
+    result["epoch"].push_back(epoch);
     result["correct"].push_back(correct(tuned, data, 64));
   }
   return result;
