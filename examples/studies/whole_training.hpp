@@ -329,8 +329,8 @@ Json learn_alone(const NetworkT& network, const Items& train, const Items& test,
   learners::Plain<TaskT, NetworkT> learner(ctx, network, r, seed);
   return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
 }
-/// Trains a transformer without a gate, or several with the gate of paper 000, which is linear in the sum over the
-/// positions, without bias, and starts at zero.
+/// Trains a transformer without a gate, or a mixture of transformers with the gate of paper 000. This gate is linear in
+/// the sum over the positions, has no bias, and starts at zero.
 template <class TaskT>
 Json learn_transformer(const Model& model, const WholeTransformer& net, const Items& train, const Items& test,
                        Index classes, const Recipe& r, Seed seed, const Report& report) {

@@ -13,8 +13,8 @@
 
 namespace studies {
 
-/// One progress line for many runs at once. It shows the share of the work that is done, in which each run counts with
-/// its cost, and the remaining time. Its members can be called from any thread.
+/// One progress line for many runs at once. The line shows the remaining time and the share of the work that is done,
+/// weighted by the costs of the runs. All members of this class can be called from any thread.
 class Bar {
  public:
   explicit Bar(std::vector<double> costs)

@@ -47,7 +47,8 @@ inline std::optional<double> deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// Formats a number for a name or a file name, with as few digits (but at least six) as identify it.
+/// Formats a number for a name or a file name. Rounds it to the smallest number of digits, at least six, from which it
+/// can be read back exactly. Omits trailing zeros and plus signs.
 inline std::string digits(double value) {
   char text[32];
   for (int count = 6; count <= 17; ++count) {

@@ -25,7 +25,7 @@ struct Run {
   double cost = 1;                             // relative to other runs; expensive runs begin first
 };
 
-/// Adds the runs of one setting, one per seed: <name>.seed<s>, with the seed among the options.
+/// Adds the runs of one setting, one per seed. A run has the name <name>.seed<s>, and the seed is one of its options.
 /// @param first  the first seed
 /// @param make   make(seed) returns the run of a seed; add_seeds() sets the name of the run
 template <class F>
