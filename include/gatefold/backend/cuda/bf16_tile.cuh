@@ -91,8 +91,7 @@ class Bf16Tile {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     wait_for_copies<0>();
-    // Waits until all threads have read the ring buffer in shared memory, because finish() overwrites it.
-    __syncthreads();
+    __syncthreads();  // finish() overwrites the ring buffer, so all threads must have read it
   }
 
   /// Applies an epilogue (for example bias and activation) to the sums, and stores the results in c. The sums pass
