@@ -28,8 +28,8 @@ class Attended {
 };
 
 /// Floating-point operations that mixing adds to a causal forward. TokenSimilarity computes the inner products of all
-/// pairs of items. AttentionPosterior also computes a projection of each item; its implementation needs fewer
-/// operations for these sizes (see its @cost).
+/// pairs of items. For AttentionPosterior, posterior_flop also counts a projection of each item. The implementation of
+/// AttentionPosterior needs fewer operations than posterior_flop for these sizes (see its @cost).
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

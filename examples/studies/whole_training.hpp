@@ -22,7 +22,7 @@
 /// Trains mixtures whose experts are whole transformers, and their baselines, for mot_vision and mot_text.
 namespace studies {
 
-/// Items with their classes and, for regression, their numbers.
+/// Items with their classes and, for regression, the values to predict.
 struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
   Tensor<Index, 1, Cpu> label;  // [N] classes; rows of the routing tables

@@ -12,7 +12,7 @@ namespace {
 
 using Matrix = View<const double, 2, Cpu>;
 
-/// A made-up register of two neighbouring columns, with as few operations as an epilogue may rely on.
+/// A made-up register of two neighbouring columns. It has only the operation + that the epilogues in this file use.
 struct Two {
   double v[2];
   friend Two operator+(Two a, Two b) { return {{a.v[0] + b.v[0], a.v[1] + b.v[1]}}; }

@@ -14,7 +14,7 @@ namespace gatefold::cuda_emulator {
 
 inline constexpr std::uint32_t all_lanes = 0xffffffff;
 
-/// The number of bytes of a cell that holds a T.
+/// The number of bytes of a cell (the place of one lane in a row of registers, see ptx.hpp) that holds a T.
 template <class T>
 inline constexpr std::size_t cell_bytes = sizeof(T) <= 4 ? 4 : 8;
 

@@ -17,8 +17,8 @@ struct Term {
   double a, b;
 };
 
-/// Returns c plus the products of the terms; all other products are zero. The result must be the same in every column;
-/// the other columns contain ones.
+/// Returns c plus the products of the terms; all other products are zero. Each call uses the next column of the result,
+/// because the result must be the same in every column. The other columns of b contain ones.
 float sum(int compute_capability, float c, const std::vector<Term>& terms, int depth = 16) {
   static int column = 0;
   column = (column + 1) % TensorCore::columns;

@@ -122,7 +122,7 @@ TEST_CASE("checkpoint: 4, 3 and 1 shards continue with equal bits") {
   CHECK(plain.trainer.state.step == 3);
   save_checkpoint(path("plain"), plain.trainer, {{"note", "kept"}});
   CHECK(support::read_bytes(path("plain")) == support::read_bytes(path("3")));
-  // Steps after that equal those of a run that began from the same file and was never on other shards.
+  // Two runs that begin from equal files take equal steps with different placements of the experts.
   run_on(3, path("3"), 2, path("3.on"));
   run_on(3, path("plain"), 2, path("plain.on"), dist::Placement{{2, 2, 0, 0, 0, 2}});
   CHECK(support::read_bytes(path("3.on")) == support::read_bytes(path("plain.on")));

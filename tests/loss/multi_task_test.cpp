@@ -77,7 +77,8 @@ double loss_of(Cpu::Context& ctx, const Batch<T>& b, MeanOver mean) {
 
 const Mixture model{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                     Mlp<Gelu>{.model_dim = 7, .hidden_dim = 5}};
-/// Runs items [begin, end) of a batch as a step, or as one part of it if `waits`.
+/// Calls run.step with items [begin, end) of a batch. If `waits`, calls run.accumulate instead, which keeps the
+/// gradient for the next step. Returns the loss.
 template <class R>
 double part(R& run, const Batch<double>& b, Index begin, Index end, bool waits) {
   const auto rows = [&](const auto& t) { return View<const double, 2, Cpu>(t).rows(begin, end - begin); };

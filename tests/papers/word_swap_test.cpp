@@ -94,7 +94,8 @@ TEST_CASE("WordSwap (2): one swap chooses each word or none equally") {
 }
 
 TEST_CASE("WordSwap (2): two swaps choose all pairs equally often") {
-  // With three candidates, two swaps have 3 · 3 equally likely outcomes: two for each pair, one for each single word.
+  // With three candidates, two swaps have 3 · 3 equally likely outcomes, because the second swap chooses one of the two
+  // other words or none. Two outcomes give each pair of words, and one gives each single word.
   const auto count = results({.share = 0.7}, "red green blue");
   std::map<std::string, int> once, twice;
   for (const auto& [text, n] : count) (count_of(text, "AAA") == 1 ? once : twice)[text] = n;

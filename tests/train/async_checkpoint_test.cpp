@@ -92,7 +92,8 @@ TEST_CASE("AsyncCheckpoint: the next call or the destructor throws write errors"
   auto run = trainer_of(ctx);
   // A folder of the same name makes the last step, the rename, fail.
   const std::string sentence = temp.file().string() + ": cannot replace: Is a directory";
-  // The thread may be faster. Then the file exists already, no folder can be made, and the loop tries again.
+  // The thread of AsyncCheckpoint may write the file before create_directory runs. Then the folder cannot be made, and
+  // the loop tries again.
   const auto until = [&](const auto& call) {
     std::string said;
     for (int i = 0; i < 1000 && said != sentence; ++i) {

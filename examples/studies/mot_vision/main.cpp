@@ -13,8 +13,9 @@
 namespace studies::mot_vision {
 
 /// The options differ from the paper, so that 48 runs take only 25 minutes on two cores. Images are fewer and smaller,
-/// and are neither flipped nor cropped. There are 2 blocks instead of 4, 16 epochs instead of 600 (with T₁ and T₂ at
-/// about the same shares), and batches of 64.
+/// and are neither flipped nor cropped. There are 2 blocks instead of 4, 16 epochs instead of 600, and batches of 64.
+/// Stage I ends after epoch T₁ and stage II after epoch T₂, which are about the same shares of the epochs as in the
+/// paper.
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   Index train = 4000, test = 1500;

@@ -60,8 +60,9 @@ struct CacheMask {
 };
 
 /// Divides the query rows of the matrices first … first + count − 1 of the cache into blocks, and calls f(block) for
-/// each. A matrix has the keys of one head of one sequence. A block has all keys in the windows of its rows. If a
-/// matrix has few query rows, a block has the rows of several matrices, with all rows of these matrices as keys.
+/// each. A matrix has the keys of one head of one sequence. A block has all keys in the windows of its query rows. If a
+/// matrix has few query rows and few keys, a block can have the query rows of several matrices. It then has all
+/// `capacity` rows of these matrices as keys.
 void for_each_cache_block(const CachedHeads& of, Index first, Index count, const auto& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;

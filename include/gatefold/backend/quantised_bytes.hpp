@@ -28,7 +28,7 @@ struct QuantisedBytes {
   Index scale_rows() const { return divide_up(depth, Index(WeightRounding::size)); }
   Index numbers() const { return experts * number_rows() * columns; }
   Index scales() const { return experts * scale_rows() * columns; }
-  /// Returns the position of the byte with the number of a weight.
+  /// Returns the index in `numbers` of the byte that holds the quantised number q of a weight.
   Index number_at(Index e, Index row, Index column) const {
     return (e * number_rows() + (halves() ? row / 2 : row)) * columns + column;
   }

@@ -92,9 +92,9 @@ struct PreNormed {
   }
 };
 
-/// A variant of a language model for AttentionAware gates, with the norms of PreNormed. Attention is causal attention
-/// to the whole sequence, and passes its tensors (the attention trace) to the gate. It has no position keys, so the
-/// embedding adds a learned row for each position.
+/// A variant of a language model for AttentionAware gates, with the norms of PreNormed. Each item attends to itself and
+/// to all earlier items of its sequence. The attention passes its tensors (the attention trace) to the gate. It does
+/// not encode positions, so the embedding adds a learned row for each position.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {

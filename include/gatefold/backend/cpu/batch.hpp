@@ -73,7 +73,8 @@ struct Batch {
   bool stays_cached = false;
 
   /// Returns an upper bound of the number of rows of the result c. It holds for every routing with the same number of
-  /// slots. If rows are divided between experts, it is the number of rows of all experts together.
+  /// slots. With Slots::are_rows, it bounds the rows of all experts together. Otherwise, it is the number of rows of
+  /// one product.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
   /// Returns an upper bound of the depth of one expert's product (its number of terms in a sum). It holds for every
   /// routing with the same number of slots.

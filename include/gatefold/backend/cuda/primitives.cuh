@@ -70,7 +70,8 @@ struct Primitives {
   static bool packs_only(Weights form) {
     return std::is_same_v<T, float> && is_quantised(form);
   }
-  /// Allocates the packed copy of weights [E, depth, columns] that have no elements of their own.
+  /// Allocates the packed copy of weights [E, depth, columns] that are stored only in this copy. No memory is allocated
+  /// for their unpacked elements.
   /// @return the address by which products find the copy, for Tensor::resize_without_memory
   /// @throws ArgumentError if T is double
   template <class T>
