@@ -7,7 +7,7 @@
 // expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
 // expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/reference/optional_members\.md
 // expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/reference/optional_members\.md
-// expect: gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members\.md
+// expect: gatefold: the member `pass` of a Carry must have the type update::Pass; see docs/reference/optional_members\.md
 // Members with the right names, of which some are not templates with parameters T and B, some cannot be called with
 // the arguments that the library passes, and one has a wrong type.
 #include <gatefold/gatefold.hpp>

@@ -97,7 +97,7 @@ TEST_CASE("HashGate: tokens spread evenly; the seed changes the experts") {
   CHECK(std::abs(double(moved) / 16000 - 7.0 / 8) < 0.013);  // five standard deviations
 }
 
-TEST_CASE("HashGate: negative ids get no expert; NaN reaches one item") {
+TEST_CASE("HashGate: negative ids have no expert; NaN affects one item") {
   Cpu::Context ctx(1);
   Mixture mixture{HashGate{.count = 3, .k = 2}, Mlp<Relu>{.model_dim = 2, .hidden_dim = 4}};
   const Ids ids{4, -1, 4, 9};

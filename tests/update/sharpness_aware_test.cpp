@@ -124,7 +124,7 @@ TEST_CASE("SharpnessAware: a negative rho throws before any write") {
   CHECK(message_of([&] { nan.forward(); }) == "SharpnessAware: gamma: expected a finite number, got nan");
 }
 
-TEST_CASE("SharpnessAware: gradients and conformance with either norm") {
+TEST_CASE("SharpnessAware: passes the conformance checks with either norm") {
   keeps_its_promises(update::SharpnessAware{.rho = 0.3, .gamma = 0.8});
   keeps_its_promises(update::SharpnessAware{.rho = 0.5, .norm = update::Norm::batch}, {});
 }

@@ -36,8 +36,8 @@ template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
   GATEFOLD_REQUIRE(norms::Of<OptimizerT>::given,
-                   "gatefold: put Clipped directly inside DataParallel (only Scheduled may be between them): further "
-                   "inside it would use the gradient norm of one shard; replace NormalizedGd by "
+                   "gatefold: put Clipped directly inside DataParallel (only Scheduled may be between them), because "
+                   "Clipped further inside would use the gradient norm of only one shard; replace NormalizedGd by "
                    "SyncNorm{NormalizedGd{...}, &shard}; see docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;

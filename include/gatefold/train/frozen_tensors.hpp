@@ -424,7 +424,7 @@ class Reader {
     const auto line = static_cast<std::uintptr_t>(std::min<Index>(2 * panels.width, safetensors::kLine));
     if (const std::uintptr_t after = reinterpret_cast<std::uintptr_t>(memory.get()) % line; after != 0)
       files_.fail(tensor, "expected to begin at a multiple of " + std::to_string(line) + " bytes, got " +
-                              std::to_string(after) + " bytes after one; write the file again with save_frozen");
+                              std::to_string(after) + " bytes after a multiple; write the file again with save_frozen");
     read_.insert(tensor);
     panels.data = memory.get();
     return panels;

@@ -80,7 +80,7 @@ class Trainer {
     expect(detail_::named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
            "dist::DataParallel around it and dist::LossOfShards around the loss, because the experts of the model are "
            "distributed over shards",
-           "neither");
+           "an optimizer without DataParallel");
     const auto here = ctx_.here();
     value_.resize(2);
   }

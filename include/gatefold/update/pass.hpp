@@ -112,7 +112,8 @@ void begin_pass(C& carry) {
     carry.pass = {};
   } else {
     GATEFOLD_REQUIRE(!detail_::named::pass<C>(),
-                     "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
+                     "gatefold: the member `pass` of a Carry must have the type update::Pass; see "
+                     "docs/reference/optional_members.md");
   }
 }
 /// Records that items were copied between two layers, from the memory `from` to `to`. Calls Pass::follow for the carry

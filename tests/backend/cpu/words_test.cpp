@@ -25,7 +25,7 @@ TEST_CASE("words: returns the number of words of a line") {
   CHECK(cpu::words<Bfloat16>(256) == (cpu::bfloat16_pairs ? 128 : 256));
 }
 
-TEST_CASE_TEMPLATE("words: load into registers equals single words", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("words: register loads give the same values as word()", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr int size = cpu::Register<T>::size, values = cpu::values_of_word<P>;
   const auto x = naive::random_vector<T>(200, 7);

@@ -143,7 +143,7 @@ TEST_CASE("cuda: Hopper products: equal naive sums for every layout") {
       }
 }
 
-TEST_CASE("cuda: Hopper gradients: equal loops, stored or accumulated") {
+TEST_CASE("cuda: Hopper gradients: match plain loops, stored or accumulated") {
   OnDevice on;
   REQUIRE(on.ctx.has_hopper_code());
   for (const bool accumulate : {false, true})

@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("ExpertChoice: orders items of huge logits", T, float, double
   CHECK(select<T>(ExpertChoice{.factor = 1}, matrix<T>({{100, 87}, {100, 85}})).plan.rows(0) == 1);
 }
 
-TEST_CASE("ExpertChoice: room is rounded up and at most the length") {
+TEST_CASE("ExpertChoice: capacity is rounded up, at most the sequence length") {
   CHECK(ExpertChoice{}.room(512, 8) == 128);
   CHECK(ExpertChoice{.factor = 1}.room(10, 4) == 3);
   CHECK(ExpertChoice{.factor = 0.29}.room(100, 1) == 29);

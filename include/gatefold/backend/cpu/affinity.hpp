@@ -34,8 +34,9 @@ inline int current_processor() {
 #endif
 }
 
-/// Remembers the processor on which a thread went to sleep. If the waking thread runs on the same processor, that
-/// processor is removed from the sleeping thread's affinity mask until the sleeping thread is awake.
+/// Remembers the processor on which a thread went to sleep. If the thread that wakes it (the waking thread) runs on the
+/// same processor, that processor is removed from the sleeping thread's affinity mask until the sleeping thread is
+/// awake.
 ///
 /// Linux wakes a thread on the processor on which it slept, unless it finds an idle processor. A virtual processor that
 /// its host has put to sleep does not look idle. Without this class, the woken thread can therefore wait for the waking

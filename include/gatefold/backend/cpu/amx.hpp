@@ -139,7 +139,7 @@ class AmxBytes {
   /// Computes the sums of one product.
   /// @param a     rows of 32 bytes, a_stride bytes apart
   /// @param b     8 rows of words, b_stride bytes apart. Word j of row i contains rows 4 i to 4 i + 3 of column j of B
-  /// @param sums  [16, 16]
+  /// @param sums  [16, 16], or [last_rows, 16] if `last` is true
   template <bool last>
   void multiply(const void* a, Index a_stride, const void* b, Index b_stride, std::int32_t* sums) const {
     constexpr Index line = columns * static_cast<Index>(sizeof(std::int32_t));

@@ -17,13 +17,14 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 /// chosen once for each expert (ProductSchedule, PairSchedule). Results do not depend on it.
 enum class WeightPath {
   prepacked,    // the weights were packed before the call
-  rank_update,  // the function rank_update, for sums with few terms, reads the weights in place
+  rank_update,  // the function rank_update, for sums with few terms, reads the weights, or a copy in bfloat16
   by_call,      // all threads pack the weights once, before the tasks that share them
   by_task,      // each task reads the weights in place, or packs them for its own use
 };
 
 /// The matrix product of one expert: c[rows, columns] = a[rows, depth] b[depth, columns], or c += a b. The product sums
-/// over `depth`. Row i of c belongs to slot first + i; a slot is one item that is assigned to one expert.
+/// over `depth`. The epilogue gets first + i as the number of row i of c. With Slots::are_rows (Batch), this is a slot:
+/// one item that is assigned to one expert.
 template <class P>
 struct Problem {
   using T = SumOf<P>;
@@ -63,8 +64,8 @@ struct Batch {
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1]: the number of each expert's first slot; not used with Slots::none
   Index experts = 1;
-  // Upper bound of the number of slots (rows of work) of all experts together. It depends only on sizes, not on the
-  // routing. If the present routing has more slots, bound() returns their number instead.
+  // The caller's upper bound of the number of slots (rows of work) of all experts together. It depends only on sizes,
+  // not on the routing. If the present routing has more slots than this, bound() returns their number instead.
   Index most_slots = 0;
   Index first_expert = 0;   // the number that the epilogue gets for the first expert
   bool accumulate = false;  // whether the products are added to the present values of c (c += a b)
@@ -139,8 +140,8 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  // Upper bound of the number of slots (rows of work). It depends only on sizes, not on the routing. If the present
-  // routing has more slots, most_slots() returns their number instead.
+  // The caller's upper bound of the number of slots (rows of work). It depends only on sizes, not on the routing. If
+  // the present routing has more slots than this, most_slots() returns their number instead.
   Index slots = 0;
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }

@@ -10,8 +10,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 /// The backend that computes on the CPU. Its matrix products use vector instructions (cpu/packet.hpp) and packed
 /// operands. Its threads come from an executor (cpu/executor.hpp).
 ///
-/// Cpu is a different type for each instruction set (cpu/instruction_set.hpp). Files compiled with different -march can
-/// therefore be linked into one program. Each file has its own backend, and data passes between the files as plain
+/// Cpu is a different type for each instruction set (cpu/instruction_set.hpp). Files compiled for different instruction
+/// sets can therefore be linked into one program. They have different backends, and data passes between them as plain
 /// pointers.
 ///
 /// @order  every result is bitwise the same for any number of threads; an element of a product depends only on its own
@@ -25,7 +25,8 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 ///
 ///     CpuBf16::Context ctx;   // replaces Cpu::Context; tensors are Tensor<float, 2, CpuBf16>
 ///
-/// Views of Cpu convert to views of CpuBf16 and back. Frozen weights take half the memory.
+/// Views of Cpu convert to views of CpuBf16 and back. Frozen float weights of experts (Weights::unchanged) take half
+/// the memory that they take with Cpu.
 ///
 /// CpuBf16 is fast on processors that multiply pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen
 /// 4 on) or have a matrix unit (AMX: Intel's Xeons from the fourth generation on). On other processors, rounded floats

@@ -40,7 +40,8 @@ struct SumsLayout {
   }
 };
 
-/// Calls the epilogue of a product once for each of `rows` × `columns` sums, and stores the results in c.
+/// Applies the epilogue of a product to each of `rows` × `columns` sums, and stores the results in c. A
+/// RegisterEpilogue is called once for each register of sums, other epilogues once for each sum.
 /// @param sums  [rows, columns] in      readable to the end of the last register of a row
 /// @param c     [rows, c_stride] out    the block of expert e's result that begins at row s and column j
 template <class T, class E>

@@ -27,9 +27,9 @@ template <class T>
 class FewRows {
  public:
   /// Returns whether `run` can compute a batch. Sums must have at least one term, must overwrite c, and must not run
-  /// over slots. No expert may have more than 8 rows. The rows of A must be contiguous, and B neither packed nor
-  /// gathered. The columns of B must be contiguous in memory, or a row of B must fit into 8 vector registers. Product
-  /// reads wider rows in place.
+  /// over slots (Slots::are_depth). No expert may have more than 8 rows. The rows of A must be contiguous, and B
+  /// neither packed nor gathered. The columns of B must be contiguous in memory, or a row of B must fit into 8 vector
+  /// registers. For wider rows, use Product, which also reads them in place.
   static bool fits(const Batch<T>& batch) {
     const Problem<T>& all = batch.all;
     if (batch.slots == Batch<T>::Slots::are_depth || batch.accumulate || !all.a.lines_are_rows) return false;
@@ -50,8 +50,8 @@ class FewRows {
   // most: the largest number of rows. strip: the largest number of columns of a task. chunk: the number of rows of B
   // that stay in the first-level cache while a task multiplies by all their columns.
   static constexpr Index most = 8, strip = 8 * size, chunk = 16;
-  // The number of rows of B by which the loops prefetch ahead. Tried: half of this number; with keys of 128 floats, it
-  // was 10 % slower.
+  // The number of memory rows of B by which the loops prefetch ahead. Tried: half of this number; with keys of 128
+  // floats, the loop was 10 % slower.
   static constexpr Index ahead = 2 * chunk;
   // The number of registers of columns whose sums are computed together for R rows, if a row of B is contiguous.
   template <int R>

@@ -21,7 +21,7 @@
 ///
 /// Register width, packed weights and rounding depend on the instruction set, and a linker keeps only one copy of a
 /// function that several object files define. Therefore `gatefold::Cpu`, and with it every template over a backend, is
-/// a different type for each instruction set. Object files compiled with different -march, or with and without
+/// a different type for each instruction set. Object files compiled for different instruction sets, or with and without
 /// -ffast-math, share none of these types, and one program can contain several of these files. Functions of this folder
 /// that are not templates over T or the backend are inside the namespace too.
 ///

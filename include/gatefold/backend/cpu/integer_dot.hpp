@@ -15,7 +15,7 @@
 ///
 /// The numbers w_j are signed weights, and x_j are the bytes of one 32-bit word, the same for all lanes. The bytes of a
 /// lane are w_j + offset. A product begins with s = −offset Σ x_j, which cancels the offset. Weights of 4 bits have an
-/// offset that makes them positive. Weights of 8 bits have the offset 128 if the processor has an instruction of
+/// offset with which no byte is negative. Weights of 8 bits have the offset 128 if the processor has an instruction of
 /// AVX512-VNNI or AVX-VNNI, which multiplies unsigned by signed bytes, and otherwise no offset.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 

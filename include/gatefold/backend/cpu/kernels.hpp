@@ -2,10 +2,10 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
-// Declares the template instantiations of the CPU backend's products and loops that every model needs, for float and
-// double. If a program links the CMake target gatefold::kernels, these instantiations are compiled once, in the library
-// of that target. The target defines GATEFOLD_KERNELS; without this macro the file is empty. See
-// docs/explanation/compile_time.md.
+// Declares the template instantiations of the CPU backend's products and loops that every model needs, for operands of
+// type float, double and Bfloat16. If a program links the CMake target gatefold::kernels, these instantiations are
+// compiled once, in the library of that target. The target defines GATEFOLD_KERNELS; without this macro the file
+// declares nothing. See docs/explanation/compile_time.md.
 //
 // GATEFOLD_KERNELS lists the instruction sets for which the library was built, each between spaces, for example
 // " avx2_fma avx512_dq ".

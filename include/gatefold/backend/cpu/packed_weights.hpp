@@ -41,7 +41,7 @@ class PackedWeights {
   }
 
   /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
-  /// copy of the same weights.
+  /// copy of w for P.
   /// @param form  the form in which the copy is stored. With P = Bfloat16, Weights::unchanged is bfloat16
   /// @throws ArgumentError if double weights should be quantised
   template <class P, class Context>
@@ -80,8 +80,8 @@ class PackedWeights {
     entries_.push_back(std::move(made));
     return address_of<P>(entries_.back(), w);
   }
-  /// Keeps a reference to memory, so that it stays valid as long as this object. It is used for elements that are in a
-  /// mapped file.
+  /// Keeps a reference to `memory`, so that the memory stays valid as long as this object exists. Call it for weights
+  /// whose elements are in memory of another object, for example a mapped file.
   void keep(const std::shared_ptr<std::byte>& memory) { kept_.push_back(memory); }
   /// Packs the weights w [count, depth, columns] of the experts from number `first` on into reserved memory.
   /// @param address  the address that `reserve` returned
@@ -111,7 +111,7 @@ class PackedWeights {
       if (entry.plain == w) return order(entry, experts, depth, columns);
     return {};
   }
-  /// Returns the memory that `reserve` has allocated for an address.
+  /// Returns the memory that `reserve` has allocated for an address, or null.
   std::byte* reserved(const void* address) {
     for (const Entry& entry : entries_)
       if (entry.plain == address) return static_cast<std::byte*>(entry.packed.get());

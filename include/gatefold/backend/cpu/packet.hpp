@@ -59,7 +59,7 @@ inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * size
 // Masks that select all lanes of an AVX-512 vector. They are passed to the zeroing (maskz) forms of intrinsics. g++ 12
 // defines many of the plain forms with an uninitialized vector, and warns about it in the functions into which they are
 // inlined (GCC bug 105593). The zeroing forms compile to the same instructions, without a warning. A pragma around the
-// headers has no effect on precompiled headers and with -flto.
+// headers that disables this warning has no effect on precompiled headers and with -flto.
 inline constexpr __mmask8 all8 = 0xff;
 inline constexpr __mmask16 all16 = 0xffff;
 #endif
@@ -243,7 +243,8 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 }
 
 // sum_of returns the sum of the lanes of a SIMD vector, and largest_of returns the largest lane. Both combine the two
-// halves of the vector, then the halves of the result, and so on, until one lane is left.
+// halves of the vector, then the halves of the result, and so on, until one lane is left. The last four lanes of an
+// AVX-512 vector of doubles are an exception: sum_of adds them as pairs of neighbours.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));

@@ -11,7 +11,7 @@
 
 /// Decides how ProductPair, which computes the two matrix products of an MLP, divides the work of each expert. The
 /// decision depends on the number of rows of each expert and is made before any work is done. Also computes the largest
-/// memory that a ProductPair can need, only from the sizes.
+/// memory that a ProductPair can need for any routing with the same number of slots.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Chooses the number of threads and the sizes of blocks of rows. For each expert, also chooses how its weights reach

@@ -84,7 +84,7 @@ class PairTask {
  public:
   /// Packs the input of a block of rows.
   /// @param rows  the block: slots (rows of work) of expert e, numbered over all experts
-  /// @param end   the number of the first block of `weights` that the task does not use
+  /// @param end   1 + the number of the last block of `weights` that the task uses
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),

@@ -68,14 +68,14 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
 }
 
 /// Calls f(task, worker) for each task from 0 to tasks - 1, on at most `threads` threads of the executor. `worker` is
-/// the number of the thread and less than `threads`.
+/// less than `threads`; calls of f that run at the same time have different values of `worker`.
 ///
 /// A worker starts with its own part of the tasks, in increasing order, and then helps with the other parts. If several
 /// calls work on the same rows, a worker therefore finds its earlier results in its caches. Tried: one queue for all
 /// workers; on two processors, large layers were 2 % and small models 6 % slower.
 ///
 /// The first exception that a task throws stops the distribution of tasks and is rethrown on the calling thread. The
-/// calling thread runs tasks too, and all tasks that the executor's threads do not take.
+/// calling thread runs tasks too: at least all tasks that the threads of the executor do not run.
 /// @order  a task can run on a different thread in each call, so results of f must not depend on `worker`
 template <class F>
 void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
@@ -104,7 +104,7 @@ struct Ranges {
   Index size;        // number of elements of the loop
   Index chunk;       // number of elements of a task
   Index sample = 0;  // number of elements with which the time of the loop is estimated; 0: no estimate
-  Index line = 1;    // ranges begin at multiples of this number
+  Index line = 1;    // ranges begin at multiples of this number if `chunk` and `sample` are multiples of it
 };
 
 /// Does the work of parallel_ranges for a function f whose type is erased.

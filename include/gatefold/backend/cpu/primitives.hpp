@@ -36,8 +36,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The functions that every backend must have (the primitives, see backend.hpp), for a backend B that computes on the
 /// CPU.
-/// @tparam Operands  selects the operand types of grouped products (one matrix product for each expert):
-///                   Operands::Of<T> is T, or the type to which T is rounded (words.hpp)
+/// @tparam Operands  AsTheyAre or RoundedFloats (backend.hpp). Operands::Of<T> is the operand type of grouped products
+///                   (one matrix product for each expert): T, or the type to which T is rounded
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = true;
@@ -81,7 +81,7 @@ struct Primitives {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), form);
   }
 
-  /// Returns whether weights of type T can exist as a packed copy of this form without elements of their own.
+  /// Returns whether weights of type T can exist only as a packed copy of this form, without elements of their own.
   template <class T>
   static bool packs_only(Weights) {
     return true;
@@ -180,8 +180,8 @@ struct Primitives {
   static void for_rows(Context& ctx, Index n, const F& f);
   /// Runs n tasks by calls of f(context, first, count). If tasks can be divided about evenly between threads, worker i
   /// runs the tasks i, i + threads, i + 2 threads, … with a context of its own. In every call with the same sizes, this
-  /// context therefore needs the same memory. Otherwise one call of f gets all tasks, and the primitives that f calls
-  /// use the threads.
+  /// context therefore needs the same memory. If the tasks cannot be divided evenly, one call of f gets all tasks, and
+  /// the primitives that f calls use the threads.
   /// @param work  number of multiply-adds of all tasks. If they take so little time that sharing them does not pay, the
   ///              calling thread runs all tasks, with the same contexts. 0 means that the number is large but unknown
   template <class F>
@@ -238,7 +238,7 @@ struct Primitives {
 
   /// Computes the matrix product c of a and b (or bᵀ), and calls f for each finished row of c. The rows are divided
   /// into blocks. One thread computes the product of a block, and then calls f for its rows while they are in the
-  /// thread's cache.
+  /// thread's cache. Fewer than tuning.unshared_rows rows are one block; all threads can share its product.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f);

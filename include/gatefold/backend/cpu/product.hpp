@@ -27,7 +27,7 @@
 ///
 /// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread runs
 /// a task, from packing its rows of A to the epilogue (the function that is applied to each sum). The number of tasks
-/// is about the same if one expert has all rows or if many experts have a few rows each, and all tasks cost about the
+/// is about the same whether one expert has all rows or many experts have a few rows each. All tasks cost about the
 /// same.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
@@ -35,7 +35,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 /// 0 + s, or c += s. tile.hpp, eq. (1) defines the sum s. With so few terms, most of the work is reading and writing c.
 /// Therefore this function computes one row of c after the other, and reads and writes c only once, in the order of
 /// memory.
-/// @param a, b   the two factors, with one row in memory for each term; rows of words (words.hpp) are read in place
+/// @param a, b   the two factors. They are read in place, with one row of words (words.hpp) in memory for each term or,
+///               if words are pairs of bfloat16, for each two terms
 /// @param depth  number of these rows in `a` and `b`
 /// @param into   Into::stream only if every register of c is whole and aligned
 template <class P>
@@ -102,7 +103,7 @@ class Product {
     Problem<P> p;
     Index e, column, columns;  // number of the expert; first column and number of columns of this item in c
     Index k, depth;            // the terms of the sums that this item computes: [k, k + depth)
-    bool add, last;            // add: c holds the sums of earlier terms; last: no terms follow
+    bool add, last;            // add: sums are added to the values in c; last: no terms follow
     // True if the first chain of terms of each sum is added to 0 instead of being stored. A chain that underflows to -0
     // then gives +0.
     bool from_zero;

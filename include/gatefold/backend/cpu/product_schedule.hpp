@@ -15,7 +15,7 @@
 
 /// Decides how Product, the engine for matrix products, divides the work of each expert. The decision depends on the
 /// number of rows of each expert and is made before any work is done. Also computes the largest memory that a Product
-/// can need, only from the sizes.
+/// can need for any routing with the same number of slots.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Chooses the number of threads and the sizes of tasks. For each expert, also chooses how its weights B reach the
@@ -66,10 +66,9 @@ class ProductSchedule {
     return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
-  /// Returns whether rows of the result c are written with non-temporal stores, in whole panels of columns. c must
-  /// consist of gradients that replace earlier values and need not stay in the cache (Batch::stays_cached). Its panels
-  /// must be whole, and its rows must be aligned. Sums must have at most Tile::depth terms, so that each element of c
-  /// is written once.
+  /// Returns whether rows of the result c are written with non-temporal stores. This requires gradients c that replace
+  /// earlier values and need not stay in the cache (Batch::stays_cached), whole panels of columns, aligned rows, and
+  /// vector registers (not AMX). Sums must have at most Tile::depth terms, so that each element of c is written once.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };

@@ -29,7 +29,7 @@
 /// Rounds weights to 8 or 4 bits and items to 8 bits, and multiplies them: eq. (1) to (5) of core/weights.hpp.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Returns the functions for a form of quantised weights.
+/// Returns the functions for a form of quantised weights, or null if the form is not quantised.
 /// @tparam T  float. The function is a template so that only programs that freeze weights compile it
 template <class T>
 const QuantisedFormat* quantised_format(Weights weights);
@@ -84,8 +84,8 @@ struct Int8 {
   static Ints value(Ints loaded, int, int j) { return loaded << (24 - 8 * j) >> 24; }
 };
 
-/// Weights of 4 bits. A group has 4 vectors for each register of columns. Vector d contains rows 4 d to 4 d + 3 of a
-/// column in the lower halves of its bytes, and rows 16 + 4 d to 16 + 4 d + 3 in the upper halves.
+/// Weights of 4 bits. A group has 4 vectors for each register of columns. A lane of vector d contains rows 4 d to
+/// 4 d + 3 of its column in the lower halves of its bytes, and rows 16 + 4 d to 16 + 4 d + 3 in the upper halves.
 struct FourBits {
   static constexpr int loads = 4, parts = 2;
   GATEFOLD_INLINE static Ints codes(Ints loaded, int part) { return (loaded >> 4 * part) & filled_ints(0x0f0f0f0f); }
@@ -114,8 +114,8 @@ struct Mxfp4 : FourBits {
   GATEFOLD_INLINE static Ints bytes(Ints loaded, int part) { return looked_up(table, codes(loaded, part)); }
 
   static V scale(V, Ints largest) {
-    // The largest magnitude is a = f 2^n with 1 <= f < 2, and a / 6 <= 2^(n − 2) if f <= 1.5. The scale is at least
-    // 2^-127, a subnormal number.
+    // The scale is the smallest power of two that is at least a / 6, for the largest magnitude a = f 2^n, 1 <= f < 2:
+    // 2^(n − 2) if f <= 1.5, otherwise 2^(n − 1). It is not less than 2^-127, a subnormal number.
     const Ints above = greater(largest & filled_ints(0x7fffff), filled_ints(0x400000));
     const Ints exponent = (largest >> 23) - filled_ints(2) - above;
     return as_floats(selected(greater(exponent, filled_ints(0)), exponent << 23, filled_ints(0x400000)));
@@ -186,7 +186,7 @@ inline void encode_row(const float* from, Index depth, QuantisedRow& to) {
     };
     Ints largest = filled_ints(0);
     each([&](V v, Index, std::size_t) { largest = selected(greater(magnitude(v), largest), magnitude(v), largest); });
-    const Ints infinity = bits_of(std::numeric_limits<float>::infinity());  // also replaces NaN
+    const Ints infinity = bits_of(std::numeric_limits<float>::infinity());  // replaces NaN, which largest() can lose
     const float a = as_floats(selected(greater(largest, infinity), infinity, largest)).largest();
     if (!(a <= std::numeric_limits<float>::max())) row.scale[g] = std::numeric_limits<float>::quiet_NaN();
     if (!(a >= WeightRounding::least && a <= std::numeric_limits<float>::max())) continue;

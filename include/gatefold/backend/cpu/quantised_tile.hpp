@@ -143,14 +143,14 @@ class OnMatrixUnit {
   // Number of groups whose products are computed before the first result is read. A product has a long latency.
   static constexpr Index at_once = 4;
 
-  // One register of columns of a panel: the scales, and the numbers q as signed bytes.
+  // One register of columns of a panel: the scales, and the numbers q (2 q for Mxfp4) as signed bytes.
   struct Columns {
     const Bfloat16* scales;
     const std::byte* q;
     Index q_stride, q_group;  // bytes between rows of words, and between groups
   };
 
-  // Converts the numbers q of a group from codes of 4 bits to signed bytes.
+  // Converts the codes of 4 bits of a group to signed bytes: the numbers q, or 2 q for Mxfp4.
   template <class F>
   static void signed_bytes(const std::byte* from, std::byte* to) {
     using Bytes = std::int8_t __attribute__((vector_size(sizeof(Ints))));

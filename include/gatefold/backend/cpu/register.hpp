@@ -234,7 +234,7 @@ class Register {
   // Computes the error function erf(v) with one of two minimax polynomials p and q (Lawson's algorithm in 40 digits),
   // with relative errors of 1.7e-8 and 3e-9 before rounding:
   //   t <= 0.9277:      erf(v) = v + v p(v²)
-  //   0.9277 < t < 4:   erf(v) = ±(1 - exp(t q(t) - t)),   t = |v|
+  //   t > 0.9277:       erf(v) = ±(1 - exp(t q(t) - t)),   t = min(|v|, 4)
   static Register erf_float(Register v) {
     const Register t(packet::min<T>(packet::abs<T>(v.packet_), packet::filled(T(4)))), s = v * v;
     Register p(T(-0.0005964089657520933));

@@ -47,7 +47,7 @@ class Wave {
   void clear() { count_ = 0; }
 
   /// Calls f(item, part, worker) for every item of the wave and every part from 0 to parts(item) − 1, on all threads.
-  /// `worker` is the number of the thread.
+  /// `worker` has the same meaning as in parallel_for.
   template <class P, class F>
   void each_part(const P& parts, const F& f) {
     Index all = 0;

@@ -71,8 +71,8 @@ inline int available_threads() {
 /// work without sleeping), then sleeps.
 ///
 /// The threads start with the first call of pays() or run() and end with this object. The calling thread is worker 0.
-/// A thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that joined. A
-/// thread for which the machine has no free processor therefore delays no call.
+/// A thread joins a call if it is awake, or wakes up before the calling thread has done its part. The call waits only
+/// for the threads that joined. A thread for which the machine has no free processor therefore delays no call.
 ///
 /// - If several threads call run(), or f calls run(), one call at a time is shared between threads. Each other call
 ///   runs on its calling thread.
@@ -115,9 +115,10 @@ class Workers {
   /// it.
   ///
   /// The decision depends on two times that are measured during calls of run(). The work must be much longer than a
-  /// spinning thread takes to join a call. If a thread sleeps, half of the work must also be longer than waking a
-  /// thread takes. The halves of earlier work that was not shared are added, because threads that are woken once stay
-  /// awake for the work that follows. The sum starts again after a pause in which awake threads would fall asleep.
+  /// spinning thread takes to join a call. If a thread sleeps, the time that a second thread saves (half of the work)
+  /// must also be longer than waking a thread takes. The halves of earlier work that was not shared are added, because
+  /// threads that are woken once stay awake for the work that follows. The sum starts again at 0 after a pause in which
+  /// awake threads would fall asleep.
   ///
   /// The first call starts the threads, whatever it returns. If they started when work first pays, a training step
   /// after the first could allocate memory.
@@ -150,8 +151,8 @@ class Workers {
     // How long a thread without work spins before it sleeps. Tried: with 5 µs, steps of 1 ms took 17 % longer, with 50
     // µs 9 % longer; 1 ms was no faster than this value.
     Time idle;
-    // How long a caller that has done its part of the work spins until the other threads have left the call. Then it
-    // sleeps. Tried: 5, 100 and 200 µs; no difference.
+    // How long, at most, a caller that has done its part of the work spins while other threads are inside the call.
+    // Then it sleeps. Tried: 5, 100 and 200 µs; no difference.
     Time last;
     // If a spinning thread measures more time than this between two reads of the clock, another process has used the
     // processor. The thread then sleeps, so that the other process can have the processor.
@@ -339,8 +340,8 @@ class Workers {
   // Whether there are more threads than processors. Threads then sleep as soon as they have no work.
   std::atomic<bool> crowded_{false};
   // joining_: usual nanoseconds from the beginning of a call until a spinning thread joins it. waking_: usual
-  // nanoseconds from a call of wake() until a thread is awake. missed_: nanoseconds that recent work would have saved
-  // if the threads had been awake. missed_at_ (Ticks): when missed_ was last changed.
+  // nanoseconds from a call of wake() until a thread is awake. missed_: nanoseconds that a second thread would have
+  // saved in recent work that was not shared. missed_at_ (Ticks): when missed_ was last changed.
   std::atomic<double> joining_{kTuning.joining.first}, waking_{kTuning.waking.first}, missed_{0};
   std::atomic<std::int64_t> woken_at_{0}, missed_at_{0};
 };

@@ -22,9 +22,9 @@
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
 /// If words (packed elements) are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of
-/// k. The bits of an element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes
-/// 32 values at a time. It computes a chain of the even values and a chain of the odd values, and adds the sum of the
-/// two chains to s.
+/// k. The matrix unit (amx.hpp) takes 32 terms at a time. It computes one chain of the terms with even k and one of the
+/// terms with odd k, and adds the sum of the two chains to s. Because these orders are fixed, the bits of an element of
+/// A B depend only on its row of A and its column of B.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Prefetches memory while the innermost loop of a product computes. Each call of next() prefetches one cache line. The
@@ -54,8 +54,8 @@ class LookAhead {
 /// registers.
 enum class Into : char { store, add, stream };
 
-/// Supplies sum_tile, the innermost loop of a product A B, with elements of B: the first registers of each row of one
-/// packed panel that is in the cache.
+/// Supplies sum_tile, the innermost loop of a product A B, with elements of B from one packed panel that is in the
+/// cache. load<C> loads the first C vector registers of a row of the panel.
 template <class P>
 struct PackedPanel {
   static constexpr int words_of_ahead = 2;
@@ -89,8 +89,8 @@ template <class T>
 /// Computes a register tile of a matrix product A B: the sums s of eq. (1) for R rows of packed A and C registers of
 /// columns of B. Stores them in `sums`, or adds them to `sums`.
 /// @param depth   number of words (packed elements) in a row of A
-/// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order, and ahead(), which
-///                prefetches, before every words_of_ahead values of k
+/// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order. ahead(), which
+///                prefetches, is called once before each group of words_of_ahead values of k
 /// @param stride  distance between rows of `sums`, in elements
 /// @param panel   distance between panels of Tile::columns columns of `sums`, in elements
 template <class P, int R, int C, class Source>

@@ -40,8 +40,9 @@ struct RowsInPlace {
   // If not null, the memory to which the panel of columns is copied in packed form while it is read. Other tiles then
   // read the copy.
   T* copy = nullptr;
-  // Points to the weights that the task reads after the present panel. load() prefetches them, because their rows are
-  // far apart, and hardware prefetchers do not find them.
+  // Points to the weights that load() prefetches: the weights that the task reads after the present panel, because
+  // their rows are far apart, and hardware prefetchers do not find them. In packed panels, it points to the weights at
+  // a fixed distance ahead (prefetched_elements).
   const T* next = row;
   Index next_stride = 0;
   Index panel = Tile<P>::columns;  // distance between panels, in elements

@@ -36,13 +36,13 @@ struct Tuning {
   Index serial_work = 1 << 15;
   // The expected time of products on one thread is the longer of two times. The first is the time for the
   // multiply-adds: each lane of a vector register computes products_per_ns of them per nanosecond. The second is the
-  // time for reading weights_per_ns weights per nanosecond. On a Zen 4, products that read the second-level cache take
-  // about this time. Products that read main memory take ten times as long. They run on several threads anyway, because
-  // their weights are large.
+  // time for reading the weights, at weights_per_ns of them per nanosecond. On a Zen 4, products that read weights from
+  // the second-level cache take about this time. Products that read them from main memory take ten times as long. These
+  // products run on several threads anyway, because their weights are large.
   Index products_per_ns = 3, weights_per_ns = 24;
-  // The two products of an MLP (ProductPair) are computed for one block of rows at a time. The input, hidden values and
-  // results of a block have at most this many elements, so that they stay in a cache. Tried: half as many elements; no
-  // difference.
+  // The two products of an MLP (ProductPair) are computed for one block of rows at a time. Unless a block has only one
+  // or two register tiles, its input, hidden values and results have at most this many elements, so that they stay in a
+  // cache. Tried: half as many elements; no difference.
   Index cached_size = 1 << 18;
   // ProductPair computes the two products of an MLP for one block of rows at a time. A block has at most this many
   // register tiles (groups of rows).
@@ -69,8 +69,8 @@ struct Tuning {
   // A parallel loop for_each with at least shared_elements elements first computes sampled_elements elements from the
   // middle of the loop on the calling thread. The measured time decides whether several threads compute the others.
   Index shared_elements = 1 << 14, sampled_elements = 1 << 11;
-  // A parallel loop for_rows divides its number of rows by this number, and first computes that many rows from the
-  // middle of the loop on the calling thread. The measured time decides whether several threads compute the other rows.
+  // A parallel loop for_rows with n rows first computes n / rows_of_sample of them (rounded up), from the middle of the
+  // loop, on the calling thread. The measured time decides whether several threads compute the other rows.
   Index rows_of_sample = 16;
   // The parallel sort group_by is shared between threads if there are at least this many keys.
   Index shared_keys = 1 << 13;
@@ -102,10 +102,10 @@ inline constexpr bool has_32_registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS 
 #endif
 inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
 inline constexpr Tuning tuning = has_32_registers ? with_32_registers : with_16_registers;
-// Values for Intel's matrix unit (AMX). They were not timed, because there was no machine with this unit. A register
-// tile is two by two tiles of the unit, so that the unit does not wait for loads. The function rank_update is not used,
-// because its sums, computed in vector registers, would have different bits. Blocks have about as many rows as with
-// vector registers.
+// Values for Intel's matrix unit (AMX), chosen before a machine with this unit could be measured. A register tile is
+// two by two tiles of the unit, so that the unit does not wait for loads. The function rank_update is not used, because
+// its sums, computed in vector registers, would have different bits. Blocks have about as many rows as with vector
+// registers.
 inline constexpr Tuning with_amx{.tile_rows = 32, .rank_update_depth = -1, .pair_tiles = 12, .product_tiles = 6};
 template <class P>
 inline constexpr Tuning tuning_of = on_amx<P> ? with_amx : tuning;

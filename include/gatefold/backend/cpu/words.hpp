@@ -157,8 +157,8 @@ struct WordsAcross {
   }
 };
 
-/// Reads an operand as a matrix of words (packed elements). Row r holds the words of line number `line` + r (a row of A
-/// or a column of B), from value k to value k + depth − 1.
+/// Reads an operand as a matrix of words (packed elements), if its lines (rows of A or columns of B) are rows in
+/// memory. Row r holds the words of line number `line` + r, from value k to value k + depth − 1.
 template <class P>
 struct LinesOfWords {
   const Operand<SumOf<P>>& from;
