@@ -49,6 +49,13 @@ if [[ $program == */graph_of_tokens ]]; then
   }
   for name in smoe smoe_similarity smoe_attention; do ! differs $name || fail "$name looks ahead"; done
   differs smoe_similarity_ahead || fail "smoe_similarity_ahead does not look ahead"
+  # At the end of smoe_tau_falls, τ = 0.01, so the probabilities of a word are only its own.
+  only_itself() {
+    grep -oE '"on_itself":[0-9.]+' "$dir/1/runs/$1.seed1.json" |
+      awk -F : '{ d = $2 - 1; mixed += d > 1e-3 || d < -1e-3 } END { exit !(NR > 0 && mixed == 0) }'
+  }
+  only_itself smoe_tau_falls || fail "smoe_tau_falls: τ does not fall to 0.01"
+  ! only_itself smoe_similarity || fail "smoe_similarity does not mix probabilities"
 fi
 
 run "$dir/2" --threads 2 || fail "on 2 threads: $(tail -n 1 "$dir/err")"

@@ -48,6 +48,9 @@ class Cases {
     add("smoe_tau_0.1", "τ 0.1", make_similarity, {.tau = 0.1}, {{34.01, 0}});
     add("smoe_tau_2", "τ 2", make_similarity, {.tau = 2}, {{32.88, 0}});
     add("smoe_tau_root", "τ √D", make_similarity, {.tau = root}, {{33.83, 0}});
+    begin("Temperature τ that changes during training", {"smoe", "smoe_similarity"});
+    add("smoe_tau_falls", "τ from 10 to 0.01", make_similarity, {.tau = 10, .last_tau = 0.01}, {{34.65, 43.08}});
+    add("smoe_tau_rises", "τ from 0.01 to 10", make_similarity, {.tau = 0.01, .last_tau = 10}, {{33.91, 41.67}});
     begin("Width σ of the likelihood", {"smoe", "smoe_attention"});
     add("smoe_sigma_0.1", "σ 0.1", make_attention, {.sigma = 0.1}, {{32.67, 0}});
     add("smoe_sigma_2", "σ 2", make_attention, {.sigma = 2}, {{32.85, 0}});
@@ -71,8 +74,15 @@ class Cases {
     three("Twice the experts", Base::smoe, "e_twice", {33.41, 41.79}, {31.62, 39.77}, {31.85, 39.65});
     setting_ = base;
 
-    // These cases combine the update rules of paper 001 with the gates of paper 002.
     setting_.steps = std::min<Index>(base.steps, 500);
+    setting_.k = base.experts;
+    begin("All experts, 500 steps");
+    baseline_ = "dense";
+    add("dense", "all experts", make_independent, {});
+    add("dense_similarity", "all experts, similarity", make_similarity, {});
+    add("dense_attention", "all experts, attention", make_attention, {});
+    setting_.k = base.k;
+    // These cases combine the update rules of paper 001 with the gates of paper 002.
     rules("gate_softmax", "softmax", Base::smoe, make_independent);
     rules("gate_similarity", "similarity", Base::smoe, make_similarity);
     rules("gate_attention", "attention", Base::smoe, make_attention);

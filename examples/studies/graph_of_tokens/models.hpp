@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gatefold/gate/mixing/attention_posterior.hpp>
+#include <optional>
 
 #include "../language/model.hpp"
 #include "../language/one_of.hpp"
@@ -17,11 +18,13 @@ using lm::Setting;
 enum class Base { smoe, glam, x_moe, smoe_dropout };
 
 /// Options of all kinds of mixing. TokenSimilarity mixes the routing probabilities of a word with those of similar
-/// words (`tau`, `causal`, `only_confident`, `learned_metric`). AttentionPosterior mixes the probabilities of a word
+/// words (`tau`, `last_tau`, `causal`, `only_confident`, `learned_metric`). If `last_tau` is set, τ changes
+/// geometrically from `tau` before the first step to `last_tau` after the last step. AttentionPosterior mixes the probabilities of a word
 /// with the probabilities of the words that it attends to (`sigma`, `only_confident`, `head`, `mean_of_heads`).
 /// Independent does not mix.
 struct Mixing {
   double tau = 1, sigma = 1;
+  std::optional<double> last_tau{};
   bool causal = true, only_confident = false, learned_metric = false;
   gatefold::FollowedHead head = gatefold::FollowedHead::lowest_entropy;
   bool mean_of_heads = true;

@@ -17,8 +17,17 @@ template <class B, class ModelT, class MixingT>
 class Network final : public lm::Network<B, ModelT> {
  public:
   using Parent = lm::Network<B, ModelT>;
-  Network(const ModelT& model, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed)
-      : Parent(model, s, vocabulary, seed), mixing_(mixing) {}
+  Network(const ModelT& model, const MixingT& mixing, const Mixing& options, const Setting& s, Index vocabulary,
+          Seed seed)
+      : Parent(model, s, vocabulary, seed), mixing_(mixing), options_(options) {
+    change_tau();
+  }
+
+  void step(const lm::Ids& x, const lm::Ids& next) override {
+    Parent::step(x, next);
+    ++steps_;
+    change_tau();
+  }
 
   /// Computes the routing. If every layer has a mixture that mixes by similarity without a learned metric, also
   /// computes the mean of S[i,i], the weight of the probabilities of word i in the weighted mean for word i.
@@ -68,7 +77,24 @@ class Network final : public lm::Network<B, ModelT> {
   }
 
  private:
+  /// Sets τ for the next step and for measurements before it, if τ changes during training.
+  void change_tau() {
+    if constexpr (requires { mixing_.tau; })
+      if (options_.last_tau) {
+        mixing_.tau = Annealed{.from = options_.tau,
+                               .to = *options_.last_tau,
+                               .total = this->setting.steps,
+                               .shape = Annealed::Shape::geometric}
+                          .at(steps_);
+        detail_::lookup::for_each_extra(this->extra, [&](auto& part) {
+          if constexpr (requires { part.tau; }) part.tau = mixing_.tau;
+        });
+      }
+  }
+
   MixingT mixing_;
+  Mixing options_;
+  Index steps_ = 0;
 };
 
 /// Returns a mixture with the gate GateT, whose mixing has the given options.
@@ -93,8 +119,8 @@ template <class B, class MixingT>
 std::unique_ptr<Model> make(const Parts& parts, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);
   const auto network = [&](const auto& model) -> std::unique_ptr<Model> {
-    return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>, MixingT>>(model, mixing, s, vocabulary,
-                                                                                       seed);
+    return std::make_unique<Network<B, std::remove_cvref_t<decltype(model)>, MixingT>>(model, mixing, parts.mixing, s,
+                                                                                       vocabulary, seed);
   };
   const auto every = [&](const auto& mixture) {
     return network(switch_model<language::Traced>(sizes, parts.rule, mixture));
