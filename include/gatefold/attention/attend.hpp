@@ -10,8 +10,8 @@
 ///
 ///     A_h = softmax(scale · Q_h K_hᵀ) over the allowed keys of the sequence,   context = concat_h(A_h V_h)  (1)
 ///
-/// A_h are the weights of head h. An allowed key is not padding and, if causal, not later than the item. A row of
-/// padding has no allowed keys. A row without any allowed key gives context 0.
+/// A_h are the weights of head h. An allowed key is not padding and, if causal, not later than the item. Padding
+/// attends to no keys. The context of an item without any allowed key is 0.
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1).
 ///
@@ -20,10 +20,10 @@
 /// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block). Scratch for the
 ///         scores of the blocks, and for a few copies of q, k and v of those sequences that are computed at the same
 ///         time; no N × L matrix
-/// @order  blocks of keys in ascending order; if causal, no bit of an item depends on later items. In forward, an item
-///         with NaN affects only items for which it is an allowed key, and padding affects no item. Backward computes
-///         products over whole blocks of keys. A NaN gradient therefore affects all items of the sequence in the same
-///         block, causal or not, and the values of padding must be finite
+/// @order  blocks of keys in ascending order; if causal, no bit of the results of forward for an item depends on later
+///         items. In forward, an item with NaN affects only items for which it is an allowed key, and padding affects
+///         no item. Backward computes products over whole blocks of keys. A NaN gradient therefore affects all items of
+///         the sequence in the same block, causal or not, and the values of padding must be finite
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), AttendFinish, AttendMean);
@@ -38,8 +38,8 @@ struct Form {
   bool causal;
   View<const T, 1, B> valid{};  // [N] mask: 1 for items, 0 for padding; empty: no padding
   // Used if the attention is an expert of a mixture of experts. Each sequence then belongs to a slot (one row of work
-  // of an expert), and `slots` has the first slot of each expert. Only sequences of these slots are computed. If
-  // `slots` is empty, all sequences are computed.
+  // of an expert), and `slots` is Groups::offsets [E + 1], the first slot of each expert and the end of the last. Only
+  // sequences of slots that belong to an expert are computed. If `slots` is empty, all sequences are computed.
   View<const Index, 1, B> slots{};
 
   /// Returns the size limits of a range of items that one task computes. If a range has several short sequences, the

@@ -13,7 +13,8 @@
 ///     context[i] = concat_h Σ_j A_h[i,j] v_g,j                                                                    (2)
 ///
 /// In the cache, each key and value head of each sequence has a separate matrix. The key matrices of all sequences and
-/// heads come first, then the value matrices. The query heads that share a key head are rows of one product.
+/// heads come first, then the value matrices. If there are few queries, those of all query heads that share a key head
+/// are the rows of one product.
 /// @order  as in attention/attend_window.hpp. The results have the same bits as the results of attend_window.hpp,
 ///         because each sum goes over the keys in ascending order, from the same first key
 namespace gatefold {

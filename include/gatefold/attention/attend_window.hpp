@@ -8,23 +8,24 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Computes multi-head attention in which item i attends only to a window: the keys from first(i) on, up to the item.
+/// Computes multi-head attention in which item i attends only to a window (window.hpp), which begins with key first(i).
 /// The caller computes the projections. Each place o in the window can have a position key e_o:
 ///
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys that exist              (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
 /// q, k and v are queries, keys and values of head h. All heads share the position keys e, which can be absent. ξ drops
-/// probabilities at random (functor::Drop); without dropout it is 1. Padding has no keys, and it is not a key of any
-/// item. A row without any key gives context 0. Scores are computed block by block. Backward computes them again.
+/// probabilities at random (functor::Drop); without dropout it is 1. Padding attends to no keys, and no item attends to
+/// padding. The context of an item without any key is 0. Scores are computed block by block. Backward computes them
+/// again.
 /// @cost   forward 4·N·W·D flop for the keys, and 2·N·W·D for position keys. Backward 10·N·W·D flop for the keys, and
 ///         6·N·W·D for position keys. W, the number of keys of a block, is the width of the window + the rows of a
 ///         block. Scratch for the scores of the blocks, and for a few copies of q, k and v of those sequences that are
 ///         computed at the same time; no N × W matrix
-/// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
-///         For windows of up to 128 keys, no bit depends on where the caller divides a sequence into segments. In
-///         forward, an item with NaN affects only items for which it is a key. In backward, the values of padding must
-///         be finite
+/// @order  an item uses its keys in ascending order and in one block. No bit of the results of forward for an item
+///         depends on later items or other sequences. For windows of up to 128 keys, no such bit depends on where the
+///         caller divides a sequence into segments. In forward, an item with NaN affects only items that attend to it.
+///         In backward, the values of padding must be finite
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), DropWindow);
@@ -104,7 +105,7 @@ struct WindowPart {
 };
 
 /// Divides the sequences of an attention call into parts, which different threads can compute. A part is one long
-/// sequence, or several short sequences whose scores, with all heads, fill a block.
+/// sequence, or several short sequences whose scores, with all heads, fit in one block.
 struct WindowParts {
   Index sequences, each, count;
 

@@ -118,7 +118,7 @@ void set_trace(D& dextra, const Trace& trace) {
 /// random numbers, `branch` has the extra inputs of the gate.
 template <class E>
 struct NoisyExtra {
-  Noise noise{};  // empty: evaluation
+  Noise noise{};  // empty: no random numbers, as in inference
   E branch{};
 
   /// The type of extra inputs like NoisyExtra, but without an attention trace (the tensors of an attention that a gate

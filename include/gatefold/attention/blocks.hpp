@@ -73,7 +73,8 @@ void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f
   });
 }
 /// Divides the attention scores of all sequences into blocks, and calls f(context, block) for each. If `causal`, leaves
-/// out blocks whose keys all come after their rows. The blocks of a row are passed to f in ascending order of keys.
+/// out blocks in which every key is later than every query. The blocks of a row are passed to f in ascending order of
+/// keys.
 /// Blocks of different sequences can run at the same time.
 template <class C, class F>
 void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize size, const F& f) {
@@ -105,9 +106,9 @@ void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
 
 /// The order of rows and keys of an attention in which each item uses only one of several heads. We say that the item
 /// follows this head. The rows of a block of scores are the items of the block, sorted by head. The keys are stored
-/// block by block, and within a block head by head. The products of a block are grouped products (one product for each
-/// expert), in which the heads take the place of the experts, the keys of the weights, and the items of the rows. With
-/// one head, items are not sorted, so row n is item n.
+/// block by block, and within a block head by head. In the grouped products of a block (one product for each expert),
+/// the heads take the place of the experts, the keys take the place of the weights, and the items take the place of the
+/// rows. With one head, items are not sorted, so row n is item n.
 template <class B>
 struct Following {
   /// The size of a block of attention scores. Blocks of rows and blocks of keys begin at the same items. With a causal

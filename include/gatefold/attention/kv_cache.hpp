@@ -10,7 +10,7 @@
 
 /// The KV cache of a decoder: keys and values of the earlier items (tokens) of each sequence. An attention writes the
 /// rows of the current items after the rows of the earlier items. All attentions read the rows in place, except
-/// LatentAttention with several sequences, which can copy them.
+/// LatentAttention, which copies them unless its option `expanded_cache` is true.
 namespace gatefold {
 
 /// Owns the keys and values of the earlier items of each sequence (KV cache), for all layers of a decoder:
@@ -23,8 +23,9 @@ namespace gatefold {
 /// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
 /// begins at the present position. Unless `keep` is given, the new sequence therefore has room for only `longest` −
 /// items() items. If `absolute` is true, use one cache for each sequence instead. The context must outlive the cache.
-/// @cost  CacheSize::size() values. If `keep` is given, a segment of `length` items that does not fit makes the cache
-///        grow to 2 · keep + length rows. The kept rows are copied about once in `keep` steps of one item
+/// @cost  CacheSize::size() values. If `keep` is given, a segment of `length` items that does not fit next to the kept
+///        items makes the cache grow to 2 · keep + length rows per sequence and matrix. With segments of one item, the
+///        kept rows are copied about once in `keep` segments
 template <class T, class B>
 class KvCache;
 template <class T, class B>

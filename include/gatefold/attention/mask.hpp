@@ -23,7 +23,7 @@ struct Mask {
   // NaN (see functor::CleanKeys).
   View<const T, 1, B> keys;
   View<const T, 1, B> rows{};     // [N] an item whose value is 0 or less attends to no keys; empty: all attend
-  View<const T, 1, B> entropy{};  // [N] an item attends only to items whose entropy is not larger; empty: to all
+  View<const T, 1, B> entropy{};  // [N] an item attends only to items whose entropy is not above its own; empty: to all
   Following<B> following{};       // maps rows to items
   InUse<B> in_use{};              // the range of rows that are computed
   Window window{};                // if width > 0, only keys in this window are visible; `causal` must then be true

@@ -29,8 +29,9 @@ struct MemorySize {
 /// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
 ///
 /// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
-/// its place, set its P' entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). P' is the number of
-/// rows that each sequence has in next_valid. The old sequence then has no effect on any bit of the new one.
+/// its place, write 0 to its P' entries [s·P', (s + 1)·P') of next_valid, a view in the result of of(), after the
+/// segment has run and before advance(). Do not call of() again for this, because it drops the contents. P' is the
+/// number of rows that each sequence has in next_valid. The old sequence then has no effect on any bit of the new one.
 /// @cost  memory for 2 · layers · sequences · most · width values, allocated by the constructor
 template <class T, class B>
 class SegmentMemory {

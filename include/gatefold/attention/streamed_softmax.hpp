@@ -95,8 +95,8 @@ struct SoftmaxBlockBackward {
   GATEFOLD_HD void operator()(const auto& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
-    // If all keys of a row are hidden, its log-sum-exp is −∞. The normaliser is then 0 instead, so that every weight is
-    // exp(−∞) = 0.
+    // If all keys of an item are hidden, the caller passes −∞ or 0 as its log-sum-exp. The normaliser is 0 in both
+    // cases, so that every weight is exp(−∞) = 0.
     const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using functor::math::exp;

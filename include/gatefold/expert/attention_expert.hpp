@@ -33,14 +33,15 @@ GATEFOLD_FUNCTORS((class T, class B), ReceiveAttention, PoolPositions, PoolPosit
 ///     K_e = W_Kᵀ W_Q,   W_e = W_Vᵀ w,   W_K, W_Q ∈ R^{key_dim×d}, W_V ∈ R^{d×d}, w ∈ R^{d×outputs}        (3)
 ///
 /// @param x [N, length · model_dim] in items, z [S, outputs] out
-/// @param key_dim  d_e of eq. (3), the width of keys and queries; 0: K and W are learned as single matrices
+/// @param key_dim  the width of keys and queries in (3); 0: K and W are learned as single matrices
 /// @param initial  initial values of K and W, or of each factor; the paper uses N(0, scale²/d) with a scale σ₀ of order
 ///                 1. If key_dim = d, factors of scale √σ₀ give products of the variance σ₀²/d
 /// @param saved  X K [S · L, d], or keys and queries [S · L, key_dim]; Σ_l p_l [S, L] (the attention that each position
 ///               receives); X Σ_l p_l [S, d], and W_V X Σ_l p_l [S, d] if key_dim > 0. Probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and key_dim at least 0
-/// @cost   2·S·L·d·(d + L) flop, or 2·S·(L·key_dim·(2d + L) + d²); scratch S·L·d forward and S·L·(3d + 1) backward, or
-///         S·L·(2d + 2·key_dim + 1), plus one block of probabilities per thread
+/// @cost   2·S·L·d·(d + L) flop forward if key_dim = 0, otherwise 2·S·(L·key_dim·(2d + L) + d²). Scratch S·L·d forward;
+///         backward S·L·(3d + 1) if key_dim = 0, otherwise S·L·(2d + 2·key_dim + 1); plus one block of probabilities
+///         per thread
 struct AttentionExpert {
   Index model_dim = 0, length = 1, outputs = 1, key_dim = 0;
   Initial initial{.law = Initial::Law::normal_fan_in};
@@ -208,8 +209,8 @@ struct AttentionExpert {
 
 namespace functor {
 
-/// Sums the attention that each position h of item s receives. A block of attention probabilities p has rows for some
-/// queries l of item s: received[s,h] += Σ_l p[l,h].
+/// Sums the attention that each position h of slot s receives. A block of attention probabilities p has rows for some
+/// queries l of slot s: received[s,h] += Σ_l p[l,h].
 template <class T, class B>
 struct ReceiveAttention {
   detail_::attending::Block block;
@@ -226,8 +227,8 @@ struct ReceiveAttention {
     });
   }
 };
-/// Computes the sum of the vectors x_h of item s at positions h, weighted by the attention that each position receives:
-/// pooled[s] = Σ_h received[s,h] x_h.
+/// Computes the sum of the vectors x_h at the positions h of slot s, weighted by the attention that each position
+/// receives: pooled[s] = Σ_h received[s,h] x_h.
 template <class T, class B>
 struct PoolPositions {
   View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
@@ -243,8 +244,8 @@ struct PoolPositions {
     });
   }
 };
-/// Computes dp[s,h] = ⟨dpooled[s], x_h⟩, the gradient of the attention probability p[l,h] of item s for query l and
-/// position h. It is the same for every query l of the item.
+/// Computes dp[s,h] = ⟨dpooled[s], x_h⟩, the gradient of the attention probability p[l,h] of slot s for query l and
+/// position h. It is the same for every query l of the slot. Call t = s·L + h computes one value.
 template <class T, class B>
 struct PoolPositionsBackward {
   View<const T, 2, B> dpooled, x;
@@ -257,7 +258,7 @@ struct PoolPositionsBackward {
     if (lanes.lane == 0) dp(s, h) = dot;
   }
 };
-/// Backward pass of softmax for a block of attention probabilities p[l,h] of query l of item s. Replaces p[l,h] by the
+/// Backward pass of softmax for a block of attention probabilities p[l,h] of query l of slot s. Replaces p[l,h] by the
 /// gradient of the score, p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]), with dp the gradient of p.
 template <class T, class B>
 struct ReceiveAttentionBackward {
@@ -273,8 +274,8 @@ struct ReceiveAttentionBackward {
                    [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
   }
 };
-/// An epilogue of a matrix product, which is called for each element v of the product. Adds two more terms of the
-/// gradient of position t of item s: v + addend[t] + received[t] dpooled[s].
+/// An epilogue of a matrix product, which is called for each element v of the product. Row t = s·L + h is position h of
+/// slot s. Adds the two other terms of the gradient of this position: v + addend[t] + received[s,h] dpooled[s].
 template <class T, class B>
 struct AddPooled {
   View<const T, 2, B> addend, received, dpooled;

@@ -18,7 +18,7 @@ namespace gatefold {
 ///
 /// Construct it as Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, with the same meaning,
 /// Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}. Without counts there is one expert of each
-/// kind. In a Mixture, the gate's number of experts can be left 0.
+/// kind. In a Mixture, the gate's number of experts can be left 0; it is then set to the sum of the counts.
 /// Source: none; users of two other libraries asked for this feature (issue 6 of scattermoe, issue 1342 of
 /// Megatron-LM).
 /// @param x [N, in_dim] in items, z [S, out_dim] out

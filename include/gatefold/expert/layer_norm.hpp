@@ -152,8 +152,8 @@ struct GainBias {
   }
 };
 /// Computes the backward pass of layer normalisation for one slot. With g = dy ⊙ gain, writes dx = (g − mean(g) −
-/// normalized mean(g normalized)) / √(var x + ε) and scaled = dy ⊙ normalized. The gradient of the gain is the sum of
-/// `scaled` over the slots.
+/// normalized mean(g normalized)) / √(var x + ε) and scaled = dy ⊙ normalized. The gradient of the gain of an expert is
+/// the sum of `scaled` over its slots.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;

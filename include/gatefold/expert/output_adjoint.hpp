@@ -30,7 +30,7 @@ struct OutputAdjoint {
 
   /// Computes the gradient (2) of the weight w[s] of slot s, which must belong to an expert. Calls f(w[s]), which must
   /// process the row of the slot and return ⟨r[s], h[s]⟩ on every lane (the threads that compute the row). h[s] are the
-  /// hidden values and r[s] their gradient without the weight, as in (1).
+  /// hidden values and r[s] their gradient without the weight, as in (1). Without weights, only calls f(1).
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
     if (!weights.weight.data()) {

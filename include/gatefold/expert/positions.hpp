@@ -14,7 +14,7 @@ namespace gatefold {
 ///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
 ///
 /// In (1), all positions share the weights of expert e. In (2), with `apart`, every position has separate weights.
-/// This header also copies rows of items to slot order and back (take_rows, add_rows).
+/// This header also copies rows of items to slot order, or adds them to rows in slot order (take_rows, add_rows).
 template <class B>
 struct Positions {
   Groups<B> items;
@@ -22,8 +22,8 @@ struct Positions {
   bool apart = false;
 
   Index slots() const { return items.slots * length; }
-  /// Calls f(t) for the position slots t of item slot s, in the order of the positions. Searches the expert of s only
-  /// once. Does nothing if s belongs to no expert.
+  /// Calls f(t) for the position slots t of item slot s, in the order of the positions. Searches the expert of s once,
+  /// not once per position as repeated calls of slot() do. Does nothing if s belongs to no expert.
   template <class F>
   GATEFOLD_HD void each(Index s, const F& f) const {
     const Index e = items.expert(s);

@@ -111,9 +111,9 @@ struct RootMeanSquare {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// Backward pass of RMS normalisation for slot s, whose item is x. With x̂ = x inverse[s] and g = dz ⊙ gain, writes dx
-/// = (g − x̂ mean(g x̂)) inverse[s] and scaled = dz ⊙ x̂. The gradient of the gain is the sum of `scaled` over the
-/// slots.
+/// Backward pass of RMS normalisation for slot s, whose item is x. With x̂ = x inverse[s] and g = dz[s] ⊙ gain[e],
+/// writes dslots[s] = (g − x̂ mean(g x̂)) inverse[s] and scaled[s] = dz[s] ⊙ x̂. The gradient of gain[e] is the sum of
+/// `scaled` over the slots of expert e.
 template <class T, class B>
 struct RootMeanSquareBackward {
   Groups<B> groups;

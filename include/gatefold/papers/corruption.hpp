@@ -29,9 +29,10 @@ struct Severities {
 };
 
 /// The strengths of six image corruptions, for images of 28 · 28 pixels with values between 0 and 1. Noise and contrast
-/// have the levels of ImageNet-C. Brightness has half of its levels in ImageNet-C, because most pixels of a garment are
-/// bright and would be clipped. The levels of ImageNet-C for blur, pixelation and occlusion are made for images of
-/// 224 · 224 pixels and would destroy images of 28 · 28. This table has weaker levels for these three.
+/// have the levels of ImageNet-C. Brightness has half of its levels in ImageNet-C, because most pixels of a garment
+/// (Fashion-MNIST) are bright and would be clipped. The levels of ImageNet-C for blur and pixelation are made for
+/// images of 224 · 224 pixels and would destroy images of 28 · 28. This table has weaker levels for these two, for
+/// pixelation up to severity 4. ImageNet-C has no occlusion; its levels are a choice of this library.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation of the noise
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, in pixels
@@ -50,7 +51,7 @@ inline constexpr std::array<Severities, 6> kCorruptions{{
 ///     pixelate        the mean of the cell that a pixel is in, c · side cells per side                   (4)
 ///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
 ///
-/// Results are clipped to [0, 1]. Blur is not clipped: its weights sum to 1, so it leaves the range at most by
+/// Results are clipped to [0, 1], except those of blur: its weights sum to 1, so its results leave the range at most by
 /// rounding. The values of σ and c for each severity are in `kCorruptions`.
 ///
 /// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,

@@ -26,11 +26,11 @@ inline bool is_attention(const Name& name) {
 ///     III  T₂ < t         W ← fine(W, ∇L)                                                                (3)
 ///
 /// Source: paper 000, algorithm 1, eqs. (8) to (10). An optimizer has no state for tensors that it does not step. Each
-/// of the three optimizers has a separate learning rate. A schedule wraps one of the optimizers.
+/// of the three optimizers has a separate learning rate. A learning-rate schedule wraps one of them, not the InStages.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
-/// @param attends  returns whether the tensor of this name belongs to attention. begin calls it once for each tensor.
-///                 It is a function, or a lambda without captures. Pass your own if attentions are parts of a Chain,
-///                 because their names then do not contain `attention`
+/// @param attends  returns whether the tensor of this name belongs to attention. begin calls it for every tensor. It is
+///                 a function, or a lambda without captures. Pass your own if attentions are parts of a Chain, because
+///                 their names then do not contain `attention`
 /// @param state.epoch  t, counted from 1. The caller sets it, because an epoch can have any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; or if
 ///         `attends` is not the function that begin called. Throws the errors of the stage's optimizer too.

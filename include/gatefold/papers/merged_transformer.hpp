@@ -26,8 +26,8 @@ GATEFOLD_FUNCTORS((class T, class B), HeadProbabilities, HeadProbabilitiesBackwa
 /// @param saved  X K_h [S · L, heads · d], C [S · L, d] and the values before the activation [S · L, J]; the
 ///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
-/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(d + J) forward and S·L·(H·d + 3d + J) backward, plus blocks for
-///         each thread
+/// @cost   2·S·L·d·(H·(d + L) + L + J) flop forward, with H = heads and J = filters; scratch S·L·(d + J) forward and
+///         S·L·(H·d + 3d + J) backward, plus blocks of probabilities for each thread
 template <class Act = Relu>
 struct MergedTransformer {
   Index model_dim = 0, length = 1, heads = 1, filters = 2;

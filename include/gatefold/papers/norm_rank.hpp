@@ -25,8 +25,9 @@ namespace metric {
 ///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
 ///
 /// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according
-/// to their norms", with ‖f_i(x)‖ of all experts at the item's own x. Even shares are desirable. Picks with the
-/// smallest norms (large r) mark directions that are nearly converged.
+/// to their norms", with ‖f_i(x)‖ of all experts at the item's own x. Even shares are desirable. The paper regards the
+/// output of an expert as the gradient of an objective. A small norm (large r) then means that this objective has
+/// nearly converged.
 /// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
 /// @return [E], with sum 1, or all 0 if there are no picks

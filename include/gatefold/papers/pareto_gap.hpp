@@ -44,7 +44,7 @@ struct ParetoGap {
 
 /// Compares the output m of a mixture with the direction v that multi-objective optimisation would take, for every
 /// item. Here each expert has one objective, whose gradient is its output u_e; w_e are the weights of the gate. v is
-/// the point of least norm in the convex hull of the unit vectors ũ_e.
+/// the point of least norm in the convex hull of the unit vectors ũ_e, as the search finds it; v* is the exact point.
 ///
 ///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
 ///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)

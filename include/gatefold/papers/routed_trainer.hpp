@@ -22,7 +22,9 @@ namespace gatefold {
 ///     L_e = (1/N) Σ_n ℓ(t[n], f[n]),        ∇ of the experts from L_e                                   (2)
 ///     L_e = L_r, with weighted_experts                                                                  (3)
 ///
-/// Both gradients are taken at the same parameters. With the logistic loss, the gradients of (1) and (2) are
+/// Both gradients are taken at the same parameters. Let θ_i be the weights of a softmax router and W_i the weights of
+/// expert i, m_n the expert picked for item n, and x_l the vectors of the item. With the logistic loss, the gradients
+/// of (1) and (2) are
 ///
 ///     ∇θ_i = (1/N) Σ_n ℓ'(t f π) t f π (1[i = m_n] − π_i) Σ_l x_l,   Σ_i ∇θ_i = 0                       (4)
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)

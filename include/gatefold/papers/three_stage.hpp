@@ -95,7 +95,7 @@ class ThreeStage {
   /// not compile, and a static_assert shows the correct arguments.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
   /// Makes one training step of the current stage with the given items. Returns the losses before the step. Without
-  /// items, returns losses of 0 and changes nothing.
+  /// items, returns losses of 0 and changes no parameter and no state of an optimizer.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     C& ctx = trainer.context();
     const auto here = ctx.here();
@@ -143,7 +143,7 @@ class ThreeStage {
   StagesT stages;
   State state;
   NotFinite not_finite = NotFinite::throws;
-  // Number of training steps that changed nothing, because a loss or gradient was not finite.
+  // Number of training steps that changed no parameter, because a loss or gradient was not finite.
   Index skipped = 0;
 
  private:

@@ -28,8 +28,8 @@ std::vector<std::string_view> words_of(std::string_view line);
 /// `words` is the number of words of the line. Each swap draws uniformly from the words that can be swapped and are not
 /// yet swapped. Before the last swap, c such words are left; "no swap" is then as likely as each of these words.
 ///
-/// Stop words in lower case are never swapped. If a line has too few words, all of them are swapped. The text between
-/// words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
+/// Stop words in lower case and the word `AAA` are never swapped. If a line has fewer than n words that can be swapped,
+/// all of these are swapped. The text between words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
 ///
 /// Source: papers 001 and 002. The defaults of `share` and `word` are from the code of their laboratory. The draws are
 /// those of TextAttack's Augmenter with StopwordModification and fast_augment, whose last step is (2).

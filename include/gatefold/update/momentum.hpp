@@ -23,7 +23,7 @@ namespace update {
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
-  Index layer = 0;    // number of layers of this rule that have run
+  Index layer = 0;    // number of layers of this rule that have run; only ScheduledMomentum counts them
   Pass pass{};
   GATEFOLD_PACK(p)
   void begin(typename B::Context& ctx, Index items, Index dim) {
@@ -70,8 +70,8 @@ void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, 
   B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
-/// Computes the backward pass of a momentum step with look-ahead. dz, the gradient with respect to the point z = x +
-/// `ahead` · p, is computed by the branch. Adds dz to dx, and `ahead` · dz to dp.
+/// Computes the backward pass of look_ahead. First calls momentum_backward, in which df computes dz, the gradient with
+/// respect to the point z = x + `ahead` · p. Then adds dz to dx, and `ahead` · dz to dp.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {
@@ -188,8 +188,8 @@ namespace update {
 /// Source: paper 001 (MomentumSMoE), eq. (10), whose f is −u; Polyak 1964. The paper's code stores −γ p instead of p
 /// and subtracts it; for constant γ the result y is the same. The defaults μ = 0.7, γ = 1 are the published settings.
 /// With μ = 0, γ = 1 the rule equals Plain, bit for bit for finite values, except for the sign of zero. μ < 0 is the
-/// negative momentum of App. E.4. The rule is stable while |μ| < 1 and 0 < γσ < 2 + 2μ, with σ from Lemma 1 of paper
-/// 001.
+/// negative momentum of App. E.4. The rule is stable while |μ| < 1 and 0 < γσ < 2 + 2μ for all eigenvalues σ of −∂u/∂x,
+/// if they are real (metric::stability, papers/jacobian.hpp).
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
 /// @cost  2·N·D multiply-adds, N·D carried values

@@ -12,8 +12,8 @@ GATEFOLD_FUNCTORS((class T), RmsPropStep, RmsPropBackward);
 namespace update {
 
 /// An update rule that applies RMSProp over the layers of a model, instead of over training steps. A layer with input x
-/// and branch output u(x) returns y. Each step is divided by the root of p, a moving average of squared steps that is
-/// passed from layer to layer.
+/// and branch output u(x) returns y. u is divided by the root of p, a moving average of u² that is passed from layer to
+/// layer.
 ///
 ///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
 ///
@@ -95,8 +95,8 @@ namespace functor {
 ///
 ///     r(v) = √v + ε,   or √(v + ε) if `inside` is true                                                  (1)
 ///
-/// The slope of √v at v = 0 is infinite, but the function `slope` returns 0 there. The rules only use the slope times
-/// u, the output of the branch, and v = 0 implies u = 0.
+/// The slope of √v at v = 0 is infinite, but the function `slope` returns 0 there. RmsProp multiplies the slope by the
+/// branch output u, and Adam by its first moment; v = 0 implies that both are 0.
 template <class T>
 struct AdaptiveRoot {
   T epsilon;

@@ -14,8 +14,8 @@ namespace gatefold::update {
 /// defaults are the values of the paper's code: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q because p, k and
 /// L are options (`p`, `k`, `l`).
 /// @param carry  q [N, D], under the name p as in the other rules
-/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; (2) divides by zero at k = 1), 0 <= p < 1 and 0 < l
-///         < ∞
+/// @throws ArgumentError unless 1 < k < ∞ (k is the condition number; (2) divides by zero at k = 1), 0 <= p < 1 and
+///         0 < l < ∞
 /// @cost   3·N·D multiply-adds, N·D carried and N·D kept values
 struct Robust {
   double p = 0.2, k = 1.25, l = 1;

@@ -22,7 +22,7 @@ namespace update {
 /// Source: paper 001, App. E.1 (ZOH), whose f is −u; each layer learns its own s, μ, w and b.
 ///
 /// The paper does not give initial values. Here Δ starts at the option `delta`, and μ starts so that μ_t is the option
-/// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0, and a layer can step forward or back. At Δ
+/// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0 and can have either sign. At Δ
 /// μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after the layer [N, D], ⟨x[n], w⟩ + b [N], γ_t [N], and μ_t and Δ φ(Δ μ) [2], with φ(z) =
