@@ -33,7 +33,8 @@ bool validates(Index step, const Options& o) {
 /// The measurements of a run, one JSON object per line:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
-///     {"step":500,"valid_bits":2.4,"layers":[…]}      validation, under the name of the goal; see routing_json.hpp
+///     {"step":500,"valid_bits":2.4,"layers":[…]}      validation: the value of the Goal, with Goal::name as its key
+///                                                     (here valid_bits); layers: see routing_json.hpp
 ///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   measurements of the best model, at the end
 ///
 /// No line depends on the clock, so a run that was killed and continued writes the same lines.

@@ -93,8 +93,9 @@ void check_saved(const C& c) {
     auto other = forward_of(c.make(size), size, items, of_size);
     check_refused(other.saved, false);
   }
-  // In two cases no recorded extent differs, only values: a Recompute saves nothing of its layer, and no recorded
-  // extent is the width of the cosines.
+  // `seen` is false in two cases, in which `saved` can have the same extents although the layers have different sizes:
+  // Recompute saves nothing of the layer inside it, and CosineScores saves no tensor whose extent is its option `dim`
+  // (here size.hidden).
   constexpr bool seen = !std::is_same_v<std::remove_cvref_t<decltype(c.layer)>, RowOf_recompute>;
   constexpr bool cosine = std::is_same_v<std::remove_cvref_t<decltype(c.scores)>, RowOf_cosine_scores>;
   Size all[] = {odd, odd, odd, odd};

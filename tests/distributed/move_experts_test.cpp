@@ -220,7 +220,8 @@ TEST_CASE("move_experts: a failure midway moves no experts") {
                   step(shard, trainer);
                   const auto placed = dist::placements(trainer);
                   const auto before = bytes();
-                  // Moments move last. On shard 1, the rows of one moment get another width.
+                  // Optimizer moments are sent after the parameters. On shard 1, the rows of one moment get another
+                  // width, so the move fails after the parameters have been sent.
                   if (shard.index() == 1)
                     std::get<1>(trainer.state.v.layers[1].branch.branch.expert.part.kinds).weight.resize(2, dim, 1);
                   try {

@@ -50,7 +50,8 @@ struct KeepsOutputs {
 template <class E>
 KeepsOutputs(E) -> KeepsOutputs<E>;
 
-/// Returns the largest difference between a layer of these experts and one that keeps z.
+/// Runs forward and backward of layer_of(expert), which does not keep the outputs z of the experts, and of the same
+/// layer with KeepsOutputs{expert}, which keeps z. Returns the largest difference between the two outcomes.
 template <class E, class F>
 double difference_from_kept(Cpu::Context& ctx, const E& expert, Index items, const F& layer_of) {
   auto without = pass<double>(ctx, layer_of(expert), items);

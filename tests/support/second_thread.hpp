@@ -33,7 +33,8 @@ std::string on_second_thread(const F& f) {
   return std::async(std::launch::async, [&] { return on_this_thread(f); }).get();
 }
 
-/// A place at which the first thread calls f. Each f is called once.
+/// A place in a call on the first thread. The call runs reach(), which calls f if f is set. reach() first clears the
+/// member f, so each function assigned to f is called at most once.
 struct Interruption {
   std::function<void()> f{};
   void reach() {

@@ -273,9 +273,10 @@ void check_products(std::uint64_t seed, Forms& forms) {
   CHECK(wrong == 0);
 }
 
-/// Checks a grouped and an outer product whose packed operands do not fit the packed memory at once, unless they were
-/// packed before. A stored outer product has the bits of one that is added to zeros, also where products underflow to
-/// -0.
+/// Checks a grouped and an outer product on several threads, with at most 256 KiB of memory for packed operands. The
+/// bits must be those of one thread with 16 MiB. In some cases, the weights of the grouped product are packed before
+/// the call. An outer product that is stored must have the bits of one that is added to zeros, even if its terms
+/// underflow to -0.
 template <class P>
 void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   using T = cpu::SumOf<P>;

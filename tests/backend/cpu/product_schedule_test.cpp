@@ -13,7 +13,8 @@ using cpu::WeightPath;
 
 namespace {
 
-/// A product with sizes and counts of rows, and an address instead of data.
+/// A product for tests of its schedule, which reads sizes but no elements. `counts` has the number of slots of each
+/// expert. All three matrices point to one unused number.
 template <class P = float>
 struct Counted {
   float none = 0;
