@@ -24,8 +24,8 @@ namespace gatefold {
 /// papers' code.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  a Sequence: the number of items per sequence (0: all items are one sequence) and the mask of padding
-/// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each row and head; never the L × L matrix
-/// @param dextra  the gradient of the attention trace; its views are empty if no gate used the trace (see Block)
+/// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each item and head; never the L × L matrix
+/// @param dextra  the gradient of the attention trace, which a Block sets; its views are empty outside a Block
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (with a causal mask, half of the second term if L is much larger than a block of 128
 ///         items); keeps 4·N·D + 2·N·heads values
@@ -52,8 +52,8 @@ struct Attention {
   };
   template <class T, class B>
   using Extra = Sequence<T, B>;
-  /// The gradient of the attention trace (the tensors of an attention that a gate can read). Its views are empty if no
-  /// gate used the trace.
+  /// The gradient of the attention trace (the tensors of an attention that a gate can read). Its views are empty
+  /// outside a Block.
   template <class T, class B>
   using ExtraGrad = AttentionTrace<T, B>;
 

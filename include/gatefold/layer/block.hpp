@@ -65,8 +65,8 @@ struct Block {
                 const Extra<T, B>& extra) const {
     expect_options();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // If the second layer reads the attention trace, it checks its arguments in its own forward, because the trace
-    // exists only after the attention has run.
+    // If the second layer reads the attention trace, its arguments are not checked here, because the trace exists only
+    // after the attention has run. The gate of the layer checks its own arguments when it runs.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }

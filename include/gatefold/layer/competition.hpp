@@ -35,7 +35,7 @@ struct CompetitionExtra;
 ///     router loss = weight · (1/(N·E)) Σ_n Σ_e (q[n,e] − p[n,e])²,   q from the router                  (4)
 ///     a step competes if r < probability,   r ~ U[0, 1), separate for each layer                        (5)
 ///
-/// K is the number of experts that the gate picks for an item, and q are its probabilities. The responses s get the
+/// K is the number of experts that the gate picks, and q are the probabilities of the gate. The responses s get the
 /// gradient of (3). With `detached`, (4) trains only the router, and p is a constant in its gradient. (4) is stored as
 /// the auxiliary loss of the gate; in a step that competes, it takes the place of the gate's own auxiliary losses.
 ///
@@ -50,11 +50,12 @@ struct CompetitionExtra;
 /// @param weight       factor of the router loss
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @param extra  `.noise`: random numbers, different for each layer of a stack; without them, no call competes.
-///         `.branch`: the extra inputs of the mixture. `.probability`
-/// @throws ArgumentError unless 0 <= probability <= 1 and weight is finite, in a step of a Trainer without noise unless
-///         the probability is 0, or if a shape or an option of the mixture is invalid
-/// @cost   the mixture; in a step that competes, the router, the experts on N·E slots, and N·E·out_dim values of s.
-///         forward then keeps the outputs z of all experts
+///         `.branch`: the extra inputs of the mixture. `.probability`: replaces the option for this call; empty: the
+///         option
+/// @throws ArgumentError if probability is not in [0, 1], weight is not finite, or a shape or an option of the mixture
+///         is invalid; also in a step of a Trainer without noise if the probability is not 0
+/// @cost   the mixture; instead, in a step that competes, the router, the experts on N·E slots, and for s a softplus or
+///         square of N·E·out_dim values. forward then keeps the outputs z of all experts
 /// @order  ties go to the lower expert index; the outputs of the winners are summed from the best to the worst
 template <class GateT, class ExpertT>
 struct Competition {
@@ -78,8 +79,8 @@ struct Competition {
   };
   template <class T, class B>
   struct Saved {
-    // The values of the mixture. After a competition, `mixture.plan` has the winners with their weights, `mixture.gate`
-    // the router, and `mixture.expert` the values of the experts on the slots of `all`.
+    // The saved values of the mixture. After a competition, `mixture.plan` has the winners with their weights,
+    // `mixture.gate` the values of the router, and `mixture.expert` the values of the experts on the slots of `all`.
     gatefold::Saved<Mixture<GateT, ExpertT>, T, B> mixture;
     SparsePlan<T, B> all;                   // every expert for every item; its weights are not used
     Tensor<T, 2, B> z, affinity, response;  // [slots, out_dim] outputs; [N, E] s; [N, E] p
@@ -245,7 +246,7 @@ struct Competition {
     expect_share("probability", probability);
     expect_finite("Competition", "weight", weight);
   }
-  static constexpr std::uint64_t stream = 0x636f6d70;  // experts and gate can draw from other streams of the seed
+  static constexpr std::uint64_t stream = 0x636f6d70;  // fork of the seed for (5); experts and gate do not use it
 };
 template <class G, class E>
 Competition(Mixture<G, E>) -> Competition<G, E>;
@@ -274,7 +275,8 @@ struct CompetitionExtra {
 
 namespace functor {
 
-/// Writes the response s of the expert of each slot: equation (1) of Competition. affinity[n,e] has pick n·E + e.
+/// Writes the response s of the expert of each slot: equation (1) of Competition. Pick n·E + e of the plan is item n
+/// with expert e, whose response is affinity[n,e].
 template <class T, class B>
 struct Affinities {
   Affinity kind;
@@ -303,8 +305,8 @@ struct CombineWinners {
   View<T, 2, B> u;
   Index k;
 
-  /// Returns the output of winner p, a number n·K + j. Item n must not be padding: its slots are then in the order of
-  /// the experts.
+  /// Returns the output of winner j of item n, with p = n·K + j. Item n must not be padding. It then has one slot for
+  /// each expert, in the order of the experts.
   GATEFOLD_HD const T* output(Index p) const {
     return z.data() + item_slots(item_offsets(p / k) + expert(p)) * z.extent(1);
   }
@@ -370,7 +372,7 @@ template <class T, class B>
 struct RouterLoss {
   View<const T, 2, B> q, p;
   Valid<T, B> valid;
-  View<const T, 1, B> items;  // [1] number of items that are not padding
+  View<const T, 1, B> items;  // [1] N, the number of items that are not padding
   T weight;
 
   /// Returns weight / (N·E), or 0 for padding.

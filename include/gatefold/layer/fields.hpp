@@ -53,7 +53,7 @@ class Vocabularies {
 /// @param initial  initial values of W_f; the fan-in is V_f
 /// @throws ArgumentError if a shape or an option is invalid, V_f is less than 1 or more than 2^24 for float (2^53 for
 ///         double), or (on a host) an id is not a whole number in [0, V_f). On a device, an id outside this range gives
-///         NaN
+///         NaN, and the fractional part of an id is ignored
 /// @cost   forward copies N·(F·dim + C) values; backward makes N·F·dim additions and F counting sorts, each O(N + V_f)
 /// @order  the gradients of an id are summed in the order of the items; bitwise equal for every thread count
 struct Fields {

@@ -164,11 +164,11 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
 /// `Cuda` and `CudaBf16` store the same weights of 8 and 4 bits as `Cpu`, but their products do not round the items to
 /// 8 bits. Results have the same bits as with unpacked parameters that have the values ŵ (core/weights.hpp), so they
 /// differ from results of `Cpu`. `Cuda` computes ŵ as a float while a product reads the copy. `CudaBf16` rounds ŵ to
-/// bfloat16 in scratch memory before each product.
+/// bfloat16 in scratch memory before each product. With Weights::unchanged, both make no copies.
 /// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or if a pattern of the
 ///         options selects no tensor
 /// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
-///         padded to a multiple of two registers, or of 4 on Cuda
+///         padded to a multiple of two registers, or on a GPU to a multiple of 4, or of 8 for Weights::bfloat16
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,

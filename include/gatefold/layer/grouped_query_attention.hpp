@@ -31,7 +31,8 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 ///
 /// R rotates by the position (Rotary); with rotary.partial_rotary_factor = 0, items have no positions. With
 /// QueryKeyNorm::rotated_head, the norm follows the rotation. τ is a factor that depends on the position
-/// (QueryTemperature). An item attends to itself and to earlier items of its sequence. `window` limits these items to
+/// (QueryTemperature), and F the number of values of a head. An item attends to itself and to earlier items of its
+/// sequence. `window` limits these items to
 /// the last `window` positions, and `chunk` to the chunk of `chunk` positions that holds the item. Without sinks σ_h is
 /// 1. With sinks, each head has a learned score s_h, whose weight belongs to no key:
 /// σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
@@ -47,12 +48,12 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 ///               before their norm
 /// @throws ArgumentError if heads is not a multiple of kv_heads, both window and chunk are set, length does not divide
 ///         N, or an option of the positions or an extent of the cache is invalid
-/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·L·F·heads flop (half of the second term without a window). Without a cache,
-///         keys and values are copied for every query head if heads are shared; with a cache, only the rows of the N
-///         items are copied
+/// @cost   4·N·D·F·(heads + kv_heads) + 4·N·W·F·heads flop. W is the mean number of keys of an item: about the window,
+///         half of a chunk, or L/2 without both. Without a cache, keys and values are copied for every query head if
+///         heads are shared; with a cache, only the rows of the N items are copied
 /// @order  see attention/attend_window.hpp: no bit of the output of an item depends on later items or on other
-///         sequences. Without a window, also with chunks, no bit depends on where the caller divides a sequence into
-///         segments
+///         sequences. Without a window, with or without chunks, no bit depends on where the caller divides a sequence
+///         into segments
 struct GroupedQueryAttention {
   Index model_dim = 0, heads = 1;
   Index kv_heads = 0;  // 0: heads
@@ -76,7 +77,7 @@ struct GroupedQueryAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> q, k, v;               // queries, keys and values after norm, rotation and temperature
+    Tensor<T, 2, B> q, k, v;               // q and k of (1), after norm, rotation and factor τ; v of (1)
     Tensor<T, 2, B> context, log_sum_exp;  // context A_h v_g before the factor σ_h; log-sum-exp of the scores
     Tensor<T, 2, B> plain_q, plain_k;      // queries and keys before the norm; empty without a norm
     RmsNorm::Saved<T, B> query_inverse, key_inverse;  // inverse root mean squares of the norms

@@ -24,8 +24,8 @@ namespace gatefold {
 ///     score_h = scale (⟨q_h, k_h⟩ + ⟨R(s_h), R(r)⟩),   u = concat_h(softmax(score_h) v_h) W_o           (2)
 ///
 /// R rotates s_h, a part of the query, and r, a part of the key, by the position (Rotary). All heads share R(r).
-/// Without W_down (query_rank = 0), the queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if the rotary
-/// positions have mscale_all_dim, with m = 0.1 mscale_all_dim ln(factor) + 1.
+/// Without W_down (query_rank = 0), the queries are x W_q. scale is 1/√(plain_dim + rotary_dim), times m² if
+/// rotary.rope_type is not `original` and rotary.factor > 1, with m = 0.1 mscale_all_dim ln(factor) + 1.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2405.04434, eq. (9) to (19); transformers' modeling_deepseek_v3.py.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
@@ -123,7 +123,8 @@ struct LatentAttention {
  private:
   GATEFOLD_DECLARE_RUN
 
-  /// Computes the attention of the current items to the keys and values in a cache (expanded_cache).
+  /// Stores k and v of the current items in the cache, and computes the attention to all keys and values in the cache
+  /// (expanded_cache).
   template <class T, class B>
   void attend_expanded(typename B::Context& ctx, View<const T, 2, B> q, View<const T, 2, B> k, View<const T, 2, B> v,
                        const Extra<T, B>& extra, View<T, 2, B> context, View<T, 2, B> log_sum_exp) const;

@@ -28,7 +28,7 @@
 /// template parameter with the default functor::NoStep<T>. If a branch cannot run the step while u is in the cache, its
 /// last statement is run_step(ctx, u, step).
 ///
-/// A layer has a carry, a state that travels through depth:
+/// A layer has a carry, a state that is passed from layer to layer:
 ///
 ///     begin   (ctx, params, items, carry) const;                            // initialises the carry
 ///     forward (ctx, params, x, carry, y, saved, extra = {}) const;          // writes y, updates carry
@@ -249,10 +249,10 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }
 }
-/// Calls f for every mixture of experts in a layer, in depth order. The argument of f is the `saved` of the mixture:
-/// `saved.plan` has the items of each expert (`saved.plan.offsets`), and `saved.gate` the probabilities and auxiliary
-/// losses. If an update rule evaluates its mixture twice, f is called for both evaluations; the second has no auxiliary
-/// losses.
+/// Calls f for every mixture of experts in `saved`, the saved values of a layer, from the first mixture to the last.
+/// The argument of f is the `saved` of the mixture: `saved.plan` has the items of each expert (`saved.plan.offsets`),
+/// and `saved.gate` the probabilities and auxiliary losses. If an update rule evaluates its mixture twice, f is called
+/// for both evaluations; the second has no auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

@@ -32,8 +32,9 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 ///
 /// If the model dimension of the gate is 0, it is set to the width of the experts. If the gate's number of experts is 0
 /// and the experts are of several kinds (`Experts`), the number is set to expert.experts(). forward and infer take an
-/// elementwise functor step(at, i), with which the update rule reads the values of u. If the plan can run steps, the
-/// step runs while u is combined: on a host after each row, on a device before a value of u is stored.
+/// elementwise functor step(at, i), with which the update rule reads the values of u. If the step is a RegisterFunctor,
+/// a SparsePlan runs it while u is combined: on a host after each row, on a device before a value of u is stored. A
+/// DensePlan runs the step after u is complete.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), `.noise` has the
 ///         noise of the experts, and `.branch` the extra inputs of the gate

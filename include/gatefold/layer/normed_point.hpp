@@ -25,9 +25,9 @@ struct AddWhatChanged {
 
 }  // namespace functor
 
-/// Normalises the items, applies a layer to them, and adds the change that the layer makes to the original items. If
-/// the layer's update rule evaluates its branch at a point ahead of the items (look-ahead), this point is computed
-/// after the norm.
+/// Normalises the items, applies a layer to the normalised items, and adds to the original items the change that the
+/// layer makes. If the layer's update rule evaluates its branch at a point ahead of the items (look-ahead), this point
+/// is computed from the normalised items.
 ///
 ///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
 ///

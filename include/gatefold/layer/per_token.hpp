@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-/// Applies a layer to the tokens of each item separately: an item of width length · D is `length` tokens of width D.
+/// Applies a layer to the tokens of the items: an item of width length · D is `length` tokens of width D.
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1]))                                                   (1)
 ///

@@ -15,8 +15,8 @@ namespace gatefold {
 ///
 /// The norm is an expert or a branch (LayerNorm, RmsNorm). If the norm has model dimension 0, the dimension is filled
 /// from the branch. Extra inputs, and the functor `step` of an update rule, go to the branch. The norm treats padding
-/// like other items. Padding contributes to the gradient of the gain, unless the dy of padding is 0 and the values of
-/// padding are finite.
+/// like other items. Padding can contribute to the gradient of the norm's parameters. It does not contribute if du of
+/// padding is 0 and the values of padding are finite.
 /// @param x [N, D] in, u [N, out_dim] out
 /// @throws ArgumentError if norm and branch have different widths, or a shape or an option is invalid
 /// @cost   the norm and the branch; keeps the normalised items [N, D]

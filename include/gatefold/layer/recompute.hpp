@@ -23,7 +23,7 @@ void copy_layers_done(const C& from, C& to);
 /// A layer that keeps only its carry (its input state) for backward, and runs forward again in backward (activation
 /// checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
 ///
-///     y, carry ← layer(x, carry),   the same bits in y and in all gradients                             (1)
+///     y, carry ← layer(x, carry),   y and all gradients with the same bits as without Recompute         (1)
 ///
 /// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
 /// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the

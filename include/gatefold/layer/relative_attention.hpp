@@ -13,9 +13,9 @@
 
 namespace gatefold {
 
-/// Causal multi-head attention to a window of the last L items, with learned keys for relative positions. It is a
-/// branch. The window can begin in an earlier segment of the text, whose last items are remembered. Let c be the
-/// remembered items followed by the current items x, q = x W_q, k = c W_k and v = c W_v:
+/// Causal multi-head attention to a window of the last L items, with a learned key e_o for each relative position o
+/// (position key). It is a branch. The window can begin in an earlier segment of the text, whose last items are
+/// remembered. Let c be the remembered items followed by the current items x, q = x W_q, k = c W_k and v = c W_v:
 ///
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
@@ -33,11 +33,11 @@ namespace gatefold {
 ///         noise of dropout, and whether the caller reads the attention trace (a Block does). A memory of keys and
 ///         values is only for `infer`; forward needs a memory of items, because gradients flow through their keys and
 ///         values to W_k and W_v
-/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. If the
-///         trace is needed, also the entropy of each row, and K, V without remembered items. The trace describes the
-///         probabilities before dropout
+/// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each item and head; never an L × L matrix.
+///         If the trace is needed, also the entropy of each item and head, and K, V without remembered items. The trace
+///         describes the probabilities before dropout
 /// @param dextra  `.relative`: the view to which backward adds the gradient of e. `.trace`: the gradient of the trace,
-///         which Block sets; its views are empty if no gate used the trace
+///         which Block sets; its views are empty outside a Block
 /// @throws ArgumentError if heads does not divide model_dim, window < 1, dropout is not in [0, 1), length does not
 ///         divide N, or the memory or the position keys have wrong extents
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with a memory of keys and values, remembered items
@@ -72,7 +72,8 @@ struct RelativeAttention {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> items;        // [keys, D] remembered items, then the items x; empty if no items are remembered
+    // [keys, D] for each sequence the remembered items, then its items of x; empty if no items are remembered
+    Tensor<T, 2, B> items;
     Tensor<T, 2, B> q, k, v;      // queries [N, D], keys [keys, D], values [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
@@ -92,7 +93,7 @@ struct RelativeAttention {
   template <class T, class B>
   struct ExtraGrad {
     View<T, 2, B> relative{};      // gradient of the position keys, which backward adds to; empty: not computed
-    AttentionTrace<T, B> trace{};  // gradient of the attention trace; views that no gate used are empty
+    AttentionTrace<T, B> trace{};  // gradient of the attention trace; empty outside a Block
   };
 
   GATEFOLD_BRANCH_CALLS;

@@ -21,7 +21,7 @@ struct FindCopies;
 }  // namespace detail_::pack
 
 /// Copies of expert weights, rounded as the matrix products of a backend round them (CudaBf16: to bfloat16). Several
-/// products can then read one copy instead of rounding the weights again. On backends whose products do not round,
+/// products can then read one copy instead of rounding the weights again. On backends other than CudaBf16,
 /// RoundedWeights is empty and does nothing.
 ///
 ///     RoundedWeights<CudaBf16> rounded;

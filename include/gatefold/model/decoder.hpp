@@ -55,7 +55,7 @@ struct DecoderSizes {
   bool tied = false;                  // the output layer uses the weights of the embedding
 
   /// Checks that the options do not contradict each other.
-  /// @throws ArgumentError if they do not
+  /// @throws ArgumentError if they do
   void validate() const {
     constexpr const char* where = "DecoderSizes";
     const bool short_rows = latent.latent_dim > 0;
@@ -210,8 +210,8 @@ struct FrozenDecoder {
 /// Weights::bfloat16 and the forms of 8 and 4 bits add a packed copy of W. The groups of 32 weights with a common scale
 /// (core/weights.hpp) are parts of a row of W, because D is the dimension over which the product sums. If the loss is
 /// tied, the embedding still reads its rows as they are, and the output layer reads the packed copy. Weights::unchanged
-/// makes no copy of W. A backend without packed weights in host memory never copies W. Patterns of the options are
-/// compared with names of the model's tensors, without `model.`. The name of W is `loss.weight`, also if the loss is
+/// makes no copy of W. Only `Cpu` and `CpuBf16` copy W. Patterns of the options are compared with names of the model's
+/// tensors, without `model.`. The name of W is `loss.weight`, also if the loss is
 /// tied.
 /// @throws ArgumentError if freeze of the parameters (layer/frozen.hpp) throws it
 /// @cost   the cost of freeze of the parameters, and memory for the packed copy of W

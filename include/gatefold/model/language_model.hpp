@@ -40,7 +40,7 @@ namespace gatefold {
 /// places. For hidden values, write `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
-  Index window = 0;    // number of keys in the window of attention; in language::Traced, the length of a sequence
+  Index window = 0;    // number of keys in the window of attention; in language::Traced, the largest sequence length
   Index depth = 0;     // number of layers; in glam_model, number of pairs of layers
   double dropout = 0;  // dropout rate for attention probabilities (not in language::Traced) and outputs of mixtures
   bool tied = false;   // whether the output layer uses the weights of the embedding

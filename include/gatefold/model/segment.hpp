@@ -16,7 +16,7 @@ template <class T, class B>
 struct Segment {
   Index length = 0;                // items of each sequence; 0: all items are one sequence
   Noise noise{};                   // empty: evaluation
-  AttentionMemory<T, B> memory{};  // [attentions · depth, …] items of previous segments; empty: first segment
+  AttentionMemory<T, B> memory{};  // [attentions · depth, …] items of previous segments; empty: no items are remembered
   View<const T, 1, B> valid{};     // [N] mask: 1 = item, 0 = padding of shorter sequences; empty: no padding
   CacheView<T, B> cache{};         // [attentions · depth, …] keys and values of earlier items (KvCache); empty: none
 };
