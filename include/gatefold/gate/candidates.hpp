@@ -44,18 +44,18 @@
 /// that was chosen and then dropped is stored as ~expert. In an unused entry of the plan, the expert is no_pick.
 ///
 /// Each part can have validate: scores.validate(params), mixing.validate(params, items, extra) and
-/// selection.validate(params, items, extra). A selection can also have validate_options(experts). Options of a part
-/// that are 0 are filled in: `model_dim` by with_model_dim, `experts` by with_experts.
+/// selection.validate(params, items, extra). A selection can also have validate_options(experts). If `model_dim` or
+/// `experts` of a mixing or a selection is 0, the gate takes the value from the scores (with_model_dim, with_experts).
 namespace gatefold {
 
 /// The input of a selection.
 template <class T, class B>
 struct Candidates {
   View<const T, 2, B> x;         // [N, D] the items
-  View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log-probabilities after a mixing
+  View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log q if the mixing averages over items
   View<const T, 2, B> q;         // [N, E] probabilities
   View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: no padding. Read by selections that compare items
-  bool first_evaluation = true;  // false if an update rule evaluates the layer again in a step; loads then do not count
+  bool first_evaluation = true;  // false in a later evaluation of the layer in one pass: loads and losses do not count
 };
 
 /// The noisy values by which a selection ordered the experts, value = rank + deviation · noise, and the deviations.

@@ -244,7 +244,8 @@ struct ComposedGate {
         extra, [&](const auto&... of) { scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, of...); });
   }
 
-  /// Adds the gradients of a loss that reads only the probabilities, not the picks. `forward` wrote `saved`.
+  /// Backward pass of a loss that reads only the probabilities, not the picks: adds gradients to dx, grads and dextra.
+  /// `forward` wrote `saved`.
   /// @param dq  [N, E] in  the gradient of saved.probabilities
   template <class T, class B>
   void backward_probabilities(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,

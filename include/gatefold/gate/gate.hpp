@@ -18,7 +18,7 @@
 ///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
-/// Optional members are Params with init(ctx, seed), and the members in policy/hooks.hpp.
+/// Optional members are Params with init(ctx, seed), Saved, Extra, ExtraGrad, and the members in policy/hooks.hpp.
 namespace gatefold {
 
 /// Writes the plan of a gate (the chosen experts and their weights) for inference. No values are saved for backward.

@@ -28,8 +28,9 @@
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// Each name is a ComposedGate of certain parts. The default of each option comes from its part, not from the paper. If
-/// the settings of the paper differ, namespace `published` has a function that returns a gate with them.
+/// Each name is a ComposedGate of certain parts, except SigmoidOnInput, which wraps one in WeightOnInput. The default
+/// of each option comes from its part, not from the paper. If the settings of the paper differ, namespace `published`
+/// has a function that returns a gate with them.
 namespace gatefold {
 
 /// A gate that adds uniform noise and picks the best expert, weighted by the softmax without noise. It is the router of
@@ -59,8 +60,8 @@ using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Impo
 /// Source: Fedus et al. 2021, arXiv:2101.03961. The defaults have K = 2 with renormalised weights;
 /// `published::switch_transformer` has the paper's settings.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
-/// A gate that picks the two best experts, drops the second one at random if it gets noise, limits the picks of each
-/// expert (capacity), and has the balance loss of GShard.
+/// A gate that picks the two best experts, drops the second one at random if the gate gets noise, limits the picks of
+/// each expert (capacity), and has the balance loss of GShard.
 ///
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668. The defaults have the capacity of V-MoE; `published::gshard` has the
 /// paper's settings.

@@ -82,7 +82,7 @@ template <class G>
 WeightOnInput(G) -> WeightOnInput<G>;
 
 /// A routing plan that multiplies the inputs of the experts by the weights of the picks. A SparsePlan multiplies the
-/// outputs instead. For slot s with pick p(s) of item n(s):
+/// outputs instead. For slot s with pick p(s) of item n(s), expert input in[s] and expert output z[s]:
 ///
 ///     in[s] = weight[p(s)] · x[n(s)],   out[n] = Σ_{slots s of item n} z[s]                              (1)
 ///     dweight[p(s)] = ⟨din[s], x[n(s)]⟩,   dx[n] = Σ_{slots s of item n} weight[p(s)] · din[s]            (2)

@@ -22,10 +22,10 @@ struct GateOutcome {
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;      // [N] mask: 1 = item, 0 = padding; empty: no padding
   View<const T, 2, B> rank{};     // [N, E] values by which the experts were ranked, before noise was added
-  NoisyRank<const T, B> noisy{};  // `rank` plus noise, and the noise's deviation; empty if no noise was drawn
+  NoisyRank<const T, B> noisy{};  // rank plus noise, and its deviation; empty without noise or a function `noisy`
 };
-/// Gradients of auxiliary losses with respect to the members of GateOutcome. The views of `noisy` are empty if the gate
-/// drew no noise.
+/// Gradients of auxiliary losses with respect to the members of GateOutcome. The views of `noisy` are empty if those of
+/// GateOutcome::noisy are empty.
 template <class T, class B>
 struct GateOutcomeGrad {
   View<T, 2, B> logits, probabilities, rank;  // [N, E]

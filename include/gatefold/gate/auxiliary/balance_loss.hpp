@@ -26,7 +26,7 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 /// then weight / K at perfect balance.
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
-/// @order picks are counted in integers; P is summed in double, in the order of the items
+/// @order picks are counted in integers; P is summed in double, on the CPU in the order of the items
 struct Balance {
   double weight = 0.01;
   bool per_pick = false;
@@ -63,7 +63,7 @@ struct Balance {
 /// @param a  result of a gate. Its selection must write picks n·K … n·K + K − 1 for item n, best first
 /// @throws ArgumentError unless weight is finite and, on a host backend, the picks are in the order of the items
 /// @cost  N·E reads and a counting sort of the first choices
-/// @order first choices are counted in integers; m is summed in double, in the order of the items
+/// @order first choices are counted in integers; m is summed in double, on the CPU in the order of the items
 struct GShard {
   static constexpr bool needs_picks_by_item = true;
   double weight = 0.01;
@@ -115,8 +115,8 @@ struct TotalOfExperts {
   }
 };
 /// Writes key[i] = g · E + expert, the key by which pick number i · stride is sorted. g is the sequence of the pick's
-/// item, and E the number of experts. A dropped pick counts for the expert that it had. The key is −1 if the item is
-/// padding or if the entry of the plan is unused.
+/// item, and E the number of experts. A dropped pick counts for the expert that the gate chose. The key is −1 if the
+/// item is padding or if the entry of the plan is unused.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;

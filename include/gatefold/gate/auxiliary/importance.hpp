@@ -34,14 +34,14 @@ struct CvSquared {
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n q[n,e]                                                        (1)
 ///
-/// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the softmax of the logits without noise. The
-/// loss is 0 at perfect balance.
+/// CV² is the squared coefficient of variation (CvSquared), and q[n,e] the probability of expert e for item n, without
+/// noise. The loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` takes only the options of CV² from the code of
-/// Shazeer et al.; its v_e is still the sum of q.
+/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` sets weight to 0.1, and takes the options of CV²
+/// from the code of Shazeer et al.; its v_e is still the sum of q.
 /// @throws ArgumentError unless weight and cv.epsilon are finite, and cv.ddof and cv.epsilon are at least 0
 /// @cost  N·E reads
-/// @order v is summed in double, in the order of the items
+/// @order v is summed in double, on the CPU in the order of the items
 struct Importance {
   double weight = 0.005;
   CvSquared cv{};

@@ -11,26 +11,27 @@ namespace gatefold {
 GATEFOLD_FUNCTORS((class T, class B), LastAndNext, AboveThreshold, SmoothLoad, SmoothLoadBackward);
 
 /// A smooth auxiliary loss that rewards an even load of the experts, for gates with Gaussian noise. The load v_e of
-/// expert e is the expected number of items that pick e if only the noise of e is drawn again. It is a sum of normal
-/// probabilities Φ over the items n.
+/// expert e is the expected number of items that pick e if only the noise of e is drawn again. It is a sum over the
+/// items n, with Φ the normal distribution function.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
 ///
 ///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
 ///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
 ///
-/// In (2), t is the (K+1)-th largest of all noisy values if e is picked, and otherwise the K-th largest. If K = E, (2)
-/// has no threshold: every expert is picked for any noise, v_e = N, and the loss is 0 without gradient. The gradient
-/// flows through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation
-/// underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and its derivative is taken as 0.
+/// The option `excluding` selects (2) instead of (1). In (2), t is the (K+1)-th largest of all noisy values if e is
+/// picked, and otherwise the K-th largest. If K = E, (2) has no threshold: every expert is picked for any noise, v_e =
+/// N, and the loss is 0 without gradient. The gradient flows through rank, deviation and t. If no noise was drawn, the
+/// loss is 0 without gradient. If a deviation underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and
+/// its derivative is taken as 0.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
-/// arXiv:1701.06538, App. A. `shazeer()` uses (2), and the options of CV² from the code of Shazeer et al.
+/// arXiv:1701.06538, App. A. `shazeer()` uses (2), weight 0.1, and the options of CV² from the code of Shazeer et al.
 /// @param a  result of a gate. Its selection must give access to its Gaussian noise (NoisyTopK), and write picks n·K …
 ///           n·K + K − 1 for item n, best first
 /// @throws ArgumentError unless weight and cv.epsilon are finite, cv.ddof and cv.epsilon are at least 0 and, on a host
 ///         backend with noise, the picks are in the order of the items
 /// @cost  2·N·E comparisons and N·E error functions
-/// @order v is summed in double, in the order of the items
+/// @order v is summed in double, on the CPU in the order of the items
 struct Load {
   static constexpr bool needs_picks_by_item = true, needs_noise = true;
   double weight = 0.005;

@@ -22,9 +22,9 @@ GATEFOLD_FUNCTORS((class T, class B), SigmoidShares, SequenceLoss, MeanOfSequenc
 /// @param length   number of items of a sequence; the last sequence can be shorter. 0: all items are one sequence
 /// @param sigmoid  if true, P is the mean of normalised sigmoids of the logits z instead of the probabilities q
 /// @throws ArgumentError unless weight is finite and length >= 0
-/// @cost  N·(E + K) reads, a counting sort of the picks by sequence and expert, and G·E values of scratch memory; with
-///        sigmoid, N·E sigmoids and N·E values of scratch memory
-/// @order picks are counted in integers; P is summed in double, in the order of the items
+/// @cost  N·(E + K) reads, a counting sort of the picks by sequence and expert, and 2·G·E values of scratch memory;
+///        with sigmoid, also 2·N·E sigmoids (more in backward) and N·E values of scratch memory
+/// @order picks are counted in integers; P is summed in double, on the CPU in the order of the items
 struct SequenceBalance {
   double weight = 0.0001;
   Index length = 0;

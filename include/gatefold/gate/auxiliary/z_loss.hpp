@@ -16,7 +16,7 @@ GATEFOLD_FUNCTORS((class T, class B), SquaredLogSumExp, ScaleByCount, ZLossBackw
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E exponentials
-/// @order sums within blocks of items, then over the blocks (`reduce` of the backend)
+/// @order squares are summed within blocks of items, then over the blocks (`reduce` of the backend)
 struct ZLoss {
   double weight = 0.001;
 

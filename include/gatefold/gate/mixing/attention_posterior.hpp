@@ -33,28 +33,30 @@ GATEFOLD_FUNCTORS((class T), Both);
 ///
 /// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16). The logarithm of a weight is computed as log A + (⟨u_i,
 /// m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term underflows. A is recomputed from the
-/// trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item with the nearest m. In paper 002 the
-/// output of attention is a mean over heads, (1/H) Σ_h A_h X W_h. A usual attention sums v O over heads, so v O
-/// corresponds to X W_h / H. `mean_of_heads` therefore multiplies m by H.
+/// trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item j whose m_j is nearest to u_i. In
+/// paper 002 the output of attention is a mean over heads, (1/H) Σ_h A_h X W_h. A usual attention sums v O over heads,
+/// so v O corresponds to X W_h / H. `mean_of_heads` therefore multiplies m by H.
 ///
-/// If the attention has a window, j runs over the items of the segment that are in the window of i. Remembered items of
-/// earlier segments are left out, because they have no u and no r. If no item of the segment is in the window of i,
-/// item i keeps its own r. This happens for the first item if its window does not contain the item itself.
+/// If the attention has a window, j runs over the items of the segment (the part of a sequence in one call) that are in
+/// the window of i. Remembered items of earlier segments are left out, because they have no u and no r. If no item of
+/// the segment is in the window of i, item i keeps its own r. This happens for the first item of a segment if its
+/// window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item. The N × L matrix of weights is never stored
 /// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the number of heads divides D,
 ///         and the trace has entropies if the attention has a window
-/// @cost   2·N·D²/H flop for u O_hᵀ, and 4·N·L·D/H flop for the weights (half if causal, twice with position keys).
-///         With `every`, both numbers are H times as large. Backward needs three times the flop of these two terms. In
+/// @cost   2·N·D²/H flop for u O_hᵀ, and 4·N·L·D/H flop for the weights (half if causal, twice if the trace has
+///         position keys). With `every`, both numbers are H times as large. Backward needs three times the flop of
+///         these two terms. The sums over j need of the order of N·L·E flop (H times as much with `every`). In
 ///         addition, forward and backward each need 2·(N + D)·D²/H flop for the norms of m_h. The entropies need
 ///         2·N·L·D flop (half if causal) if the trace has none. Scratch memory in forward: a few times M·D values for
 ///         each thread, with M the larger of L and 65536 / L items, or a few times N·D if sequences cannot be divided
 ///         evenly among threads. Scratch memory in backward: a few times N·D values
-/// @order  keys in ascending order; if heads have equal entropy, the lower head is followed. With causal attention, no
-///         bit of an item depends on later items, except with lowest_entropy_of_sequence, because the head depends on
-///         the whole sequence. No item takes probabilities from padding; an item for which (2) or (3) has no item j
-///         keeps its own r
+/// @order  sums run over j in ascending order; if heads have equal entropy, the lower head is followed. With causal
+///         attention, no bit of an item depends on later items, except with lowest_entropy_of_sequence, because the
+///         head depends on the whole sequence. No item takes probabilities from padding; an item for which (2) or (3)
+///         has no item j keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
@@ -268,8 +270,9 @@ struct AttentionPosterior {
            "the entropies, because with a window they cannot be computed from the trace", "an empty view");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
-  /// Returns the position keys of the attention in scratch memory, padded with columns of zeros to the width of the key
-  /// vectors of PosteriorFeatures. Returns an empty view if the attention has no position keys.
+  /// Returns the position keys of the attention (AttentionTrace::places) in scratch memory, padded with columns of
+  /// zeros to the width of the key vectors of PosteriorFeatures. Returns an empty view if the attention has no position
+  /// keys.
   template <class T, class B>
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};

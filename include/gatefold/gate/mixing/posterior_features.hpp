@@ -14,7 +14,7 @@ namespace gatefold {
 
 /// Selects the attention heads whose weights the mixing AttentionPosterior uses.
 enum class FollowedHead {
-  lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, in its items so far
+  lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, up to the item
   lowest_entropy_of_sequence,  // the head with the lowest mean entropy in the whole sequence: Graph of Tokens
   every                        // all heads, weighted by their exact posterior
 };
@@ -130,10 +130,10 @@ namespace functor {
 ///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (1)
 ///
 /// Here u is the item, q_h, k_h, v_h are its vectors in the attention, and O_h is the output projection. m_h = α v_h
-/// O_h, with α = 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the vectors need only the width of a
-/// head, not D. The last element of query and key exists only for `every`. An item that follows one head has only the
-/// query of that head. If the whole sequence follows this head, the item also has only the key of this head; otherwise
-/// it has the keys of all heads. Position keys are [places, 0, …].
+/// O_h, with α = 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the second part of query and key has
+/// D/H values, not D. The last element of query and key exists only for `every`. An item that follows one head has only
+/// the query of that head. If the whole sequence follows this head, the item also has only the key of this head;
+/// otherwise it has the keys of all heads. The position keys of AttentionTrace are [places, 0, …].
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H

@@ -26,8 +26,8 @@ struct Visible {
   Index length = 0;
   bool causal = true;
   View<const T, 1, B> valid{};          // [N] mask: 1 = item, 0 = padding; empty: no padding
-  View<const T, 1, B> entropy{};        // [N] entropy of each item's probabilities r; empty: any entropy is seen
-  detail_::attending::Window window{};  // if its width > 0, i sees only items in this window; for causal mixing
+  View<const T, 1, B> entropy{};        // [N] entropy of each item's probabilities r; empty: not compared
+  detail_::attending::Window window{};  // if its width > 0, i sees only items in this window; `causal` must be true
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
     return (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
@@ -44,7 +44,7 @@ struct MixingHeads {
   // Following), queries are [1, N, F] and keys [1, heads · N, F].
   View<T, 3, B> queries, keys;
   detail_::attending::Following<B> following{};
-  View<T, 2, B> places{};  // [width, F] position keys; their gradient [sequences · width, F] has a part per sequence
+  View<T, 2, B> places{};  // [width, F] position keys (one per place in the window); gradient: [sequences · width, F]
 };
 
 namespace functor {
@@ -176,7 +176,7 @@ detail_::attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const detai
 /// which is the log-sum-exp of the scores of each item (−∞ for an item that sees no item).
 /// @cost  2·H·N·L·F flop for the scores and 2·H·N·L·E flop for the weighted sums (2), or half as much if causal and L
 ///        is much larger than a block; H = 1 if each item follows one head; scratch memory for one block and N·E values
-/// @order keys in ascending order; with `causal`, no bit of an item depends on later items
+/// @order sums run over j in ascending order; with `causal`, no bit of an item depends on later items
 template <class C, class T, class B>
 void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
              View<const T, 2, B> r, View<const T, 2, B> log_r, View<T, 2, B> q, View<T, 2, B> log_q,

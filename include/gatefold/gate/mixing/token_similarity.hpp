@@ -30,8 +30,8 @@ GATEFOLD_FUNCTORS((class T), Identity);
 /// @throws ArgumentError unless τ > 0, 1/τ is finite and not 0 in T, and the length divides N
 /// @cost   2·N·L·D flop in forward and 6·N·L·D in backward (half if causal), and of the order of N·L·E flop more in
 ///         each; scratch memory for blocks of S
-/// @order  keys in ascending order; with `causal`, no bit of an item depends on later items. Padding mixes into no item
-///         and keeps its own r. If an item that is not padding has NaN, all items that mix with it get NaN
+/// @order  sums run over j in ascending order; with `causal`, no bit of an item depends on later items. Padding mixes
+///         into no item and keeps its own r. If an item that is not padding has NaN, all items that mix with it get NaN
 struct TokenSimilarity {
   double tau = 1;
   bool causal = true;

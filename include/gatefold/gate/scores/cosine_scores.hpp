@@ -158,8 +158,8 @@ struct CosineScores {
     B::for_rows(ctx, experts, functor::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
     return {projected, item, expert, scale};
   }
-  /// Adds the gradient of the items x to dx. Returns the gradients of the projected items r (`projected`) and of the
-  /// normalised items (`item`).
+  /// Adds the gradient of the items x to dx. Returns the gradients of s.projected and s.item in the members of the same
+  /// names.
   template <class T, class B>
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
                              Out<T, 2, B> dx) const {

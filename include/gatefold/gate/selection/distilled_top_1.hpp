@@ -23,14 +23,15 @@ GATEFOLD_FUNCTORS((class T, class B), AssignmentSlopes, AssignmentLoss, Assignme
 ///
 /// N_e is the number of items of expert e. It has no derivative, so the gradient of (4) flows only through σ.
 /// Source: StableMoE, Dai et al. 2022, arXiv:2204.08396, sec. 3, and its code. The paper sums (4) and (5) over the
-/// tokens. The means here are these sums divided by N, as the mean over tokens of the task loss. The code draws
-/// centroids that are orthogonal, with length 0.1; here they are normal with the same mean square. The code limits the
-/// items of an expert; DistilledTop1 has no capacity. The paper also distils routers with more layers.
+/// tokens. Here these sums are divided by N, like the task loss, which is a mean over tokens. The code draws centroids
+/// that are orthogonal, with length 0.1; here they are normal with the same mean square. The code limits the items of
+/// an expert; DistilledTop1 has no capacity. The paper also distils routers with more layers.
 ///
-/// `extra.distilled` chooses the stage of a call; pass true in evaluation, too, as the paper does. No loss trains the
-/// distilled router in stage 2, but an optimizer with momentum or weight decay would change it. Keep it fixed, for
-/// example with InGroups{is_distilled_router, …} and rate 0. (1) to (4) need logits as ranks: use the mixing
-/// Independent. The value of (4) + (5) is the last element of `saved.auxiliary`; in stage 2 it is 0.
+/// `extra.distilled` chooses the stage of a call: false in stage 1, true in stage 2 and, as in the paper, in every
+/// evaluation. No loss trains the distilled router in stage 2, but an optimizer with momentum or weight decay would
+/// change it. Keep it fixed, for example with InGroups{is_distilled_router, …} and rate 0. (3) and (4) need logits as
+/// ranks, so use the mixing Independent or IndependentSigmoid. The value of (4) + (5) is the last element of
+/// `saved.auxiliary`; in stage 2 it is 0.
 /// @param vocabulary    V, the number of different ids
 /// @param router_dim    R, the number of values of an embedding of the distilled router
 /// @param balance       factor of (4);  `distillation`  factor of (5)

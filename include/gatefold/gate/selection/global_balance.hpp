@@ -21,8 +21,8 @@ GATEFOLD_FUNCTORS((class T, class B), AddCounts, GlobalSlopes);
 ///
 /// Use GlobalBalance in place of Balance if the batch is divided into parts. With one part, the two are equal. A
 /// selection has no memory between parts. Therefore backward adds the number of picks of each expert to the gradient of
-/// `balance.count`, which the Trainer sets to 0 after each step. The last element of `saved.auxiliary` is the loss (1),
-/// but with f_e counted only in the picks of the same part.
+/// `balance.count`, which the Trainer sets to 0 before the first part of a batch. The last element of `saved.auxiliary`
+/// is the loss (1), but with f_e counted only in the picks of the same part.
 ///
 /// f_e counts the picks of expert e, including picks that were dropped because of a capacity. A count has no
 /// derivative, so the gradient flows only through P. On the shards of an ExpertParallel, a part consists of the items
@@ -48,7 +48,7 @@ struct GlobalBalance {
   struct Counts {
     static constexpr bool gradient_is_optional = true;
     static constexpr bool learned = false;
-    Tensor<T, 1, B> count;  // [E] always 0; its gradient has the numbers of picks of all parts
+    Tensor<T, 1, B> count;  // [E] always 0; its gradient has the numbers of picks of all parts so far
     GATEFOLD_PACK(count)
     static constexpr int expert_extents[] = {0};
     /// Does nothing. A Trainer allocates gradients of tensors that are not learned only if their pack has a member

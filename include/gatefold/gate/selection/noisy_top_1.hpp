@@ -14,9 +14,9 @@ GATEFOLD_FUNCTORS((class T, class B), PickTop1Backward);
 ///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
 ///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
 ///
-/// The elements of r are independent random numbers with the distribution NoiseLawT. The weight in (1) is an element of
-/// a softmax without noise, so the sum of the router's gradients over the experts is 0. Without noise in the extra
-/// input, r = 0.
+/// The elements of r are independent random numbers with the distribution NoiseLawT. With the mixing Independent, the
+/// weight in (1) is an element of a softmax without noise, so the gradients of an item's logits sum to 0. Without noise
+/// in the extra input, r = 0.
 /// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
 /// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities

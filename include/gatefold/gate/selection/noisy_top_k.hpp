@@ -51,7 +51,7 @@ struct NoisyTopK {
   bool renormalise = true;
   bool learned = true;
   double epsilon = 0;    // lower bound of the learned deviation[n,e] in (1)
-  double deviation = 1;  // if `learned` is false, the noise has this deviation / E, as in (2)
+  double deviation = 1;  // if `learned` is false, the deviation of the noise is this value / E, as in (2)
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 

@@ -29,7 +29,8 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 /// the output of the item is NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings
 /// have log-probabilities as ranks, which are negative.
 /// @param k            target of the mean number of active experts
-/// @param most         an item gets at most this many experts, those with the largest logits; 0: no limit
+/// @param most         an item gets at most this many of its active experts, those with the largest logits; 0: no
+///                     limit. The sums in (2) and (3) count all active experts
 /// @param coefficient  initial value of λ, `params.coefficient`
 /// @param rate         initial value of `params.rate`, the factor in (3)
 /// @param rank [N, E] in   logits
@@ -37,8 +38,8 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 ///         >= 1, and coefficient and rate are finite
 /// @cost   N·most·E comparisons, or N·E without a limit; memory for N·most slots (N·E without a limit). Only the slots
 ///         of active experts are computed. The loss reads N·E logits
-/// @order  with a limit, the picks of an item are in the order of TopK; without a limit, the picks are ordered by
-///         ascending expert. Counts and sums of (2) and (3) run over the items in order
+/// @order  if 0 < most < experts, the picks of an item are in the order of TopK, otherwise by ascending expert. On the
+///         CPU, the sums of (2) and (3) run over the items in order
 struct ReluRouting {
   static constexpr bool picks_by_item = false, needs_logits = true;
   Index k = 1, most = 0;

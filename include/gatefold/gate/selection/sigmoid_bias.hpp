@@ -40,9 +40,9 @@ enum class RouterScore : char { sigmoid, sqrt_softplus, softmax };
 /// torchtitan (its pull request 1506).
 ///
 /// b affects the choice but not the weights, and optimizers do not change it. backward adds E · (mean load − load) to
-/// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3). The
-/// load counts all picks of items, also dropped picks, but no picks of padding. If an update rule evaluates the layer
-/// twice in a step, only the first evaluation counts.
+/// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3), and
+/// (5) if `centred` is true. The load counts all picks of items, also dropped picks, but no picks of padding. If an
+/// update rule evaluates the layer twice in a step, only the first evaluation counts.
 ///
 /// After a mixing with rank = log q (TokenSimilarity, AttentionPosterior), the sigmoid s = q / (1 + q) is at most 1/2.
 /// Weights are computed from log s. With renormalise, they therefore sum to `scale` even if every s underflows. With k
@@ -252,7 +252,7 @@ struct SigmoidWeights {
     if (of == RouterScore::sigmoid) return -functor::math::softplus(-z);
     return T(0.5) * (z < low ? z - std::exp(z) / 2 : std::log(functor::math::softplus(z)));
   }
-  /// Returns the derivative of log s by the logit of pick j, with s the score of the pick.
+  /// Returns the derivative of log_score(n, j) by the logit of pick j.
   GATEFOLD_HD T slope(Index n, Index j) const {
     if (of == RouterScore::softmax) return T(1);
     const T z = logit(n, j);

@@ -171,7 +171,7 @@ struct PickTopK {
       total += w;
     }
     if (!renormalise || lanes.lane > 0) return;
-    // If the q of the item sum to 1, total is positive or NaN, because the best pick has q >= 1/E.
+    // If the q of the item sum to 1 and the largest q is picked, total is positive or NaN, because this q is >= 1/E.
     for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;
   }
 };
