@@ -8,6 +8,7 @@ import pathlib
 import sys
 import tarfile
 
+import papers
 from intervals import FOLDER
 
 
@@ -79,9 +80,10 @@ def rounded(value, digits):
 
 
 def of_language(options, case, result):
-    """Rounds the numbers of the layers to 5 digits. Rounds the curves to 3 digits, but those of the perplexity and of
-    the norm, which page.py reads, to 6. The perplexities of the test text stay as they are."""
-    curve = {name: rounded(of, 6 if name in ("valid", "norm") else 3) for name, of in result["curve"].items()}
+    """Keeps the curves that page.py reads: the perplexity, and the norm of some cases, rounded to 6 digits. Rounds the
+    numbers of the layers to 5 digits. The perplexities of the test text stay as they are."""
+    kept = ("step", "valid", "norm") if case in papers.MOMENTUM_NORMS else ("step", "valid")
+    curve = {name: rounded(of, 6) for name, of in result["curve"].items() if name in kept}
     return {**result, "curve": curve, "layers": rounded(result["layers"], 5)}
 
 

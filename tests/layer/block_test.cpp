@@ -10,6 +10,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/mixing/attention_posterior.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/pre_norm.hpp"
@@ -133,6 +134,31 @@ TEST_CASE("Block: wrong widths or shapes throw before any write") {
         "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
   CHECK(message([](auto& p) { p.carry.p = constant_tensor<float>(p.ctx, 1, 8, 3); }) ==
         "HeavyBall: carry.p: expected [8, 4], got [8, 3]");
+}
+
+TEST_CASE("Block: checks a layer that reads the trace before any write") {
+  Cpu::Context ctx(1);
+  const ComposedGate<LinearScores, AttentionPosterior, TopK> gate{.scores = {.experts = 3}, .selection = {.k = 2}};
+  const Mlp<Gelu> expert{.model_dim = 4, .hidden_dim = 5};
+  const Residual aware{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, expert}}};
+  const auto message = [&](auto&& change) {
+    auto p = pass<float>(ctx, Block{attention(), aware}, 8);
+    fill(ctx, p.carry.p.view(), 3);
+    change(p);
+    const auto carried = values(p.carry);
+    const auto text = message_of([&] { p.forward(); });
+    CHECK(p.untouched());
+    CHECK(values(p.carry) == carried);
+    CHECK(p.saved.between.size() == 0);
+    return text;
+  };
+  CHECK(message([](auto& p) { p.params.layer.branch.branch.expert.up.resize(3, 4, 4); }) ==
+        "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
+  CHECK(message([](auto& p) { p.carry.p = constant_tensor<float>(p.ctx, 1, 8, 3); }) ==
+        "HeavyBall: carry.p: expected [8, 4], got [8, 3]");
+  const std::vector<float> mask(7);
+  CHECK(message([&](auto& p) { p.extra.layer.mixing.valid = mask; }) ==
+        "AttentionPosterior: extra.valid: expected [8], got [7]");
 }
 
 TEST_CASE("Block: gradients and conformance, with sequences and padding") {

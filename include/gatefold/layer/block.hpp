@@ -65,10 +65,10 @@ struct Block {
                 const Extra<T, B>& extra) const {
     expect_options();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // If the second layer reads the attention trace, its arguments are not checked here, because the trace exists only
-    // after the attention has run. The gate of the layer checks its own arguments when it runs.
-    if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
-      gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
+    // The trace exists only after the attention has run. Until then it is empty, and the gate that reads the trace
+    // checks it in forward.
+    const auto of_layer = with_trace<gatefold::Extra<Second<T, B>, T, B>>(extra.layer, AttentionTrace<const T, B>{});
+    gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, of_layer);
   }
 
   GATEFOLD_LAYER_PASSES(Block)

@@ -99,10 +99,15 @@ struct AttentionPosterior {
 
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
-    const AttentionTrace<const T, B>& a = extra.trace.value;
     expect(sigma > 0, "AttentionPosterior", "sigma", "more than 0", sigma);
     expect(std::isfinite(precision<T>()), "AttentionPosterior", "sigma", "large enough that 1 / sigma² is finite",
            sigma);
+    if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
+    // A Block calls validate before its attention has run. The trace is then empty, and forward checks it.
+    if (extra.trace.value.q.data()) validate_trace(extra.trace.value, items);
+  }
+  template <class T, class B>
+  static void validate_trace(const AttentionTrace<const T, B>& a, Index items) {
     const Index dim = a.q.extent(1), heads = a.heads();
     for (const auto* t : {&a.q, &a.k, &a.v})
       expect_shape("AttentionPosterior", "extra.trace.q, k, v", *t, {items, dim});
@@ -113,7 +118,6 @@ struct AttentionPosterior {
     expect(items == 0 || (a.length >= 1 && items % a.length == 0), "AttentionPosterior", "extra.trace.length",
            Joined{"a divisor of the number of items ", items}, a.length);
     if (a.entropy.data()) expect_shape("AttentionPosterior", "extra.trace.entropy", a.entropy, {items, heads});
-    if (extra.valid.data()) expect_shape("AttentionPosterior", "extra.valid", extra.valid, {items});
     if (a.valid.data()) expect_shape("AttentionPosterior", "extra.trace.valid", a.valid, {items});
     validate_window(a, items);
   }
@@ -122,6 +126,7 @@ struct AttentionPosterior {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
     const Index items = z.extent(0);
+    validate_trace(extra.trace.value, items);
     for (auto* t : {&saved.r, &saved.log_q}) t->resize(items, z.extent(1));
     saved.log_sum_exp.resize(items);
     saved.head.resize(items);

@@ -23,7 +23,8 @@ GATEFOLD_FUNCTORS((class T, class B), ReplayPicks);
 /// If the experts of an item depend only on its token (the hash routing of DeepSeek-V4), make `recorded` from a table
 /// with the experts of each token.
 ///
-/// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK.
+/// Source: Ma et al. 2025, arXiv:2510.11370 (rollout routing replay); the weights as in TopK. If `renormalise` is true
+/// and the probabilities of all recorded experts of an item underflow to 0, the weights of the item are NaN.
 /// @param extra  recorded [layers, N·K]: the experts of each item in each layer of a stack
 /// @param q [N, E] in   probabilities
 /// @throws ArgumentError unless 1 <= k <= experts and `recorded` has N·K entries for each layer. On a host backend,
