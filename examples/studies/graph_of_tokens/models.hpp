@@ -19,9 +19,9 @@ enum class Base { smoe, glam, x_moe, smoe_dropout };
 
 /// Options of all kinds of mixing. TokenSimilarity mixes the routing probabilities of a word with those of similar
 /// words (`tau`, `last_tau`, `causal`, `only_confident`, `learned_metric`). If `last_tau` is set, τ changes
-/// geometrically from `tau` before the first step to `last_tau` after the last step. AttentionPosterior mixes the probabilities of a word
-/// with the probabilities of the words that it attends to (`sigma`, `only_confident`, `head`, `mean_of_heads`).
-/// Independent does not mix.
+/// geometrically from `tau` before the first step to `last_tau` after the last step. AttentionPosterior mixes the
+/// probabilities of a word with the probabilities of the words that it attends to (`sigma`, `only_confident`, `head`,
+/// `mean_of_heads`). Independent does not mix.
 struct Mixing {
   double tau = 1, sigma = 1;
   std::optional<double> last_tau{};

@@ -31,8 +31,8 @@
 #define GATEFOLD_UNIQUE_OF_TYPE GATEFOLD_UNIQUE
 #endif
 
-/// Asserts a property of n values (for example, indices are in range) whose check costs O(n). Does nothing if NDEBUG is
-/// defined.
+/// Asserts a condition whose check is too expensive for optimised builds, for example that each index is in range. Does
+/// nothing if NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
 /// Asserts a condition like GATEFOLD_ASSERT. On failure, it evaluates the expression `stop`: a call of a host function
 /// that prints a message with values and does not return. Under nvcc it is the same as GATEFOLD_ASSERT.

@@ -20,7 +20,7 @@ namespace gatefold {
 /// A group of weights consists of rows 32 i to 32 i + 31 of one column. A group of an item consists of 32 consecutive
 /// numbers. Each group has its own s or t. a is the largest magnitude of a group, and m is the first weight with this
 /// magnitude, with its sign. bf16 rounds to bfloat16. All roundings are to nearest, ties to even. In eq. (3), s is at
-/// least 2⁻¹²⁷.
+/// least 2⁻¹²⁷, unless all weights of the group are 0.
 ///
 /// The errors |w − ŵ| are at most s / 2 in int8, 1.04 |s| in int4 (|s| / 2 unless w / s > 7.5) and s in mxfp4; |x − x̂|
 /// is at most 0.5001 t. The inner sums of eq. (5) are exact. The outer sums are computed in float: first one sum for

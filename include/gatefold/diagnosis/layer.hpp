@@ -27,8 +27,9 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// True if the function forward of a branch L accepts these arguments. `Given` is the type of the argument `params`,
-/// which can be a wrong type in a check. `More` are the types of the arguments after `extra`.
+/// True if the function forward of a branch L accepts these arguments. `Given` is the type of the argument `params`.
+/// check_branch also passes Foreign as `Given`, which forward must not accept. `More` are the types of the arguments
+/// after `extra`.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -371,8 +372,8 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// This overload of infer is chosen if the arguments belong to different models, element types or backends. It does not
-/// compile, and a static_assert describes the mistake.
+/// This overload of infer is chosen if the arguments belong to different models, element types or backends, or if an
+/// argument is missing. It does not compile, and a static_assert describes the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

@@ -242,8 +242,8 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// The requirement on the part of a layer that contains one part which reads rows. The part must be a layer, a branch
-/// or an expert, and must not read ids.
+/// The requirement on a part of a layer that must read rows: it must be a layer, a branch or an expert that does not
+/// read ids.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -271,8 +271,8 @@ struct Parts<Chain<FirstT, RestT...>> {
 
 }  // namespace detail_::policy
 
-// The compiler chooses the deduction guides below if you construct a layer or branch from a wrong number of parts. A
-// static_assert then describes the mistake.
+// The compiler chooses the deduction guides below if you construct a layer or branch from a wrong number of parts, or
+// from parts in a wrong order (Dropout, PerToken). A static_assert then describes the mistake.
 
 namespace detail_::lookup {
 

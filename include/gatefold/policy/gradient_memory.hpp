@@ -7,8 +7,8 @@
 #include "gatefold/policy/hooks.hpp"
 
 /// Decides which gradients get memory. A gradient gets no memory (Tensor.skip) if no code reads it and if the Params
-/// that list its tensor declare `gradient_is_optional` (tensor/pack.hpp). Backward of such a policy does not compute
-/// gradients without memory.
+/// that list its tensor declare `gradient_is_optional` (tensor/pack.hpp). Backward of a policy with these Params
+/// computes only gradients that have memory.
 namespace gatefold::detail_::gradient_memory {
 
 /// Describes how the gradient of a tensor is used.

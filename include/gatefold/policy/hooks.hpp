@@ -65,7 +65,7 @@ namespace gatefold::detail_::hook {
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
 // GATEFOLD_ALL defines all<P, T, B>() of a family (for example all gates). The function looks up in the policy P every
-// optional member that its arguments name, so that a wrong signature is reported. It always returns true.
+// optional member that the arguments of the macro name, so that a wrong signature is reported. It always returns true.
 #define GATEFOLD_ALL(...)                                      \
   template <class P, class T, class B>                         \
   constexpr bool all() {                                       \

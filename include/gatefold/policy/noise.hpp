@@ -10,8 +10,8 @@
 
 /// Random noise of policies, for example of gates: the struct Noise with the random numbers, and the distributions
 /// (laws) of noise. A law is a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type
-/// with the same function `sample`. With E experts, the noise of item n and expert e is number n·E + e of the random
-/// stream, for any number of items. Noise for the D values of an item has number n·D + d for value d of item n.
+/// with a function like UniformNoise::sample. With E experts, the noise of item n and expert e is number n·E + e of the
+/// random stream, for any number of items. Noise for the D values of an item has number n·D + d for value d of item n.
 namespace gatefold {
 
 /// The extra input of policies that draw random numbers, for example noisy selections and dropout. If `random` is

@@ -100,7 +100,7 @@ struct Element {
 template <class V>
 using NonDeduced = std::type_identity_t<V>;
 
-/// An extra input of a policy that has no default. A call that does not set it does not compile.
+/// An extra input without a default. A call that does not set it does not compile.
 template <class V>
 struct Required {
   V value;

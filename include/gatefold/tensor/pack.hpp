@@ -199,8 +199,8 @@ constexpr std::size_t count_tensor_members() {
   }
 }
 
-/// Returns true if P is a pack: a struct that lists all its tensors with GATEFOLD_PACK. Otherwise a static_assert names
-/// what is missing.
+/// Returns true if P is a pack: a struct that lists all its tensors with GATEFOLD_PACK, or a vector or tuple. Otherwise
+/// a static_assert describes the mistake.
 template <class P>
 constexpr bool check() {
   constexpr bool fits = is_vector<P> || is_tuple<P> || is_pack<P>;

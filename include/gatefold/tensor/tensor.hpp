@@ -24,14 +24,14 @@ namespace gatefold {
 /// std::vector around the tensor, without that advice.
 ///
 /// `resize` keeps the capacity and drops the contents, so a loop allocates nothing after its largest step. Elements are
-/// not initialised (debug builds fill them with NaN or -1 bytes).
+/// not initialised (builds with assertions fill them with 0xff bytes: NaN, or −1 for integers).
 /// @throws std::bad_alloc (or DeviceError) if memory is short, ArgumentError on a negative or overflowing size
 template <class T, int Rank, class B>
 class Tensor;
 
 /// Records whether a rounded copy of the elements of a tensor is up to date. It holds the number of the pass over all
 /// weights that made the copy. Any non-const access to the elements clears the number, because the copy can then be
-/// stale. Writes through a view taken earlier are not detected.
+/// stale. Writes through a view that was taken before the copy was made are not detected.
 class CopyStamp {
  public:
   /// Returns a number for a new pass that copies weights. The number is unique in the process.
@@ -252,7 +252,7 @@ class Tensor {
   /// Non-const access to the elements clears the record. Only for rank 3, the weights of experts.
   void copied_by(std::uint64_t pass) const { copied_.set(pass); }
   /// Returns whether the rounded copy of the elements that was made in the given pass is up to date. This is true if,
-  /// since copied_by(pass), there was no non-const access to the elements and no move of the tensor.
+  /// since copied_by(pass), there was no non-const access to the elements, no resize and no move of the tensor.
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:

@@ -22,8 +22,8 @@ class Options {
     if (!has(name)) fail(name, "an integer", "nothing");
     return integer(name, 0);
   }
-  /// Returns the integer option `name`, or `otherwise` if it is absent. Negative integers and integers above 1e9 are
-  /// refused. With this limit, products of two sizes do not overflow.
+  /// Returns the integer option `name`, or `otherwise` if it is absent. Throws FileError for negative integers and
+  /// integers above 1e9, so that products of two sizes do not overflow.
   Index integer(const char* name, Index otherwise) const {
     if (!has(name)) return otherwise;
     expect_integer(name, all_[name], kMost);

@@ -250,8 +250,8 @@ DecoderConfig config_of(const Options<Json>& all) {
   for (const char* name : {"n_routed_experts", "num_experts", "num_local_experts"})
     if (o.has(name)) of_experts = name;
   s.experts = o.at_least(1, of_experts);
-  // Larger numbers of layers or experts mean that the file is damaged. Without this check, a load would need memory for
-  // each layer and expert before it looks up any tensor.
+  // A number of layers or experts above these limits means that the file is damaged. Without the checks, a load would
+  // need memory for each layer and expert before it looks up any tensor.
   if (s.depth < 1 || s.depth > kMostLayers) o.fail("num_hidden_layers", "1 to " + std::to_string(kMostLayers));
   if (s.experts > 100'000) o.fail(of_experts, "at most 100000");
   s.picks = o.at_least(1, "num_experts_per_tok");

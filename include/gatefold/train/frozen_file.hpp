@@ -36,9 +36,9 @@ struct SaveFrozenOptions {
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, other tensors as `save` stores them. load_frozen reads
 /// the tensors of these two kinds as plain floats without a packed copy. There is one exception: if the file also has
-/// quantised tensors, load_frozen on a CPU packs every tensor of these two kinds that only products read, because an
-/// expert with a hidden layer reads packed copies only if all its weight matrices have one. The same weights in the
-/// same form give the same bytes on every backend.
+/// quantised tensors or panels (see below), load_frozen on a CPU packs every tensor of these two kinds that only
+/// products read, because an expert with a hidden layer reads packed copies only if all its weight matrices have one.
+/// The same weights in the same form give the same bytes on every backend.
 ///
 /// With the option `mappable`, a packed copy of weights that only products read becomes one tensor with the bytes that
 /// the copy has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the
@@ -60,10 +60,11 @@ struct SaveFrozenOptions {
 template <class C, class P, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenParams<P, B>& frozen,
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});
-/// Writes a frozen decoder (model/decoder.hpp). The names of the model's tensors begin with `model.`. A
-/// quantised output layer W [V, D] becomes `loss.weight.int8` [1, D, V] (or int4, mxfp4) and `loss.weight.scale`. An
-/// output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to the embedding, the table of the
-/// embedding is stored as well. Cuda and CudaBf16 do not pack the output layer, so they store its floats.
+/// Writes a frozen decoder (model/decoder.hpp). The names of the model's tensors begin with `model.`. A quantised
+/// output layer W [V, D] becomes `loss.weight.scale` and `loss.weight.int8` [1, D, V], or `loss.weight.int4` or
+/// `loss.weight.mxfp4` [1, ⌈D / 2⌉, V]. An output layer of bfloat16 becomes `loss.weight`, BF16 [V, D]. If W is tied to
+/// the embedding, the table of the embedding is stored as well. Cuda and CudaBf16 do not pack the output layer, so they
+/// store its floats.
 template <class C, class ModelP, class LossP, class B>
 void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<ModelP, LossP, B>& frozen,
                  const Metadata& metadata = {}, const SaveFrozenOptions& options = {});

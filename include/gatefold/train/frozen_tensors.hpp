@@ -206,13 +206,13 @@ class File {
   safetensors::Entries all_{"io::save_frozen"};
   std::vector<safetensors::Source> sources_{};
   std::deque<Copy> copies_{};       // the functions to which sources_ point
-  const float* current_ = nullptr;  // the weights whose numbers and scales are in memory
+  const float* current_ = nullptr;  // the weights to which the contents of numbers_ and scales_ belong
   std::vector<std::byte> numbers_{};
   std::vector<Bfloat16> scales_{};
 };
 
 /// Reads the tensors of a file, and records their names. If the file has panels (the option `mappable` of save_frozen),
-/// tensors point into the mapped file if possible.
+/// a tensor points into the mapped file if the backend can use its bytes without a change.
 template <class C>
 class Reader {
  public:
@@ -238,8 +238,9 @@ class Reader {
     std::size_t next = 0;
     detail_::pack::structure_like(to, like, Leaf{*this, names, only, next});
   }
-  /// Reads a tensor as elements, not as a packed copy. Gives the tensor the extents of `like`. If the file has panels,
-  /// the tensor points to its elements in the mapped file if possible.
+  /// Reads a tensor as elements, not as a packed copy. Gives the tensor the extents of `like`. If the file has panels
+  /// and the backend can use mapped memory, the tensor points to its elements in the mapped file unless share_elements
+  /// returns false.
   template <class To, class Like>
   void read_plain(const std::string& name, To& t, const Like& like) {
     using T = std::remove_const_t<std::remove_pointer_t<decltype(like.data())>>;
@@ -319,7 +320,7 @@ class Reader {
   struct Leaf {
     Reader& reader;
     const std::vector<std::string>& names;
-    const std::vector<bool>& only;  // whether only products read a tensor, so that it can have 8 or 4 bits
+    const std::vector<bool>& only;  // whether only products read a tensor; a packed copy can then replace it
     std::size_t& next;
 
     template <class To, class Like>
@@ -343,6 +344,7 @@ class Reader {
         if (only[at] && like.size() > 0) {
           if (reader.read_packed(name, experts, depth, columns, share, take)) return;
           // On a CPU, an expert with a hidden layer reads packed copies only if all its weight matrices have one.
+          // Therefore tensors that are not packed in the file are packed here if the file has other packed tensors.
           if (B::template packs_only<float>(Weights::unchanged) && reader.packed_form_) {
             const Weights form = reader.has_halves(name) ? Weights::bfloat16 : Weights::unchanged;
             const std::vector<float> values = reader.template read_values<float>(name, extents(like));
@@ -414,7 +416,7 @@ class Reader {
     panels.width = extent(2) / (is_quantised(form) ? panels.bytes_of_column() : 1);
     if (columns > 0 && panels.width >= 1 && panels.width <= most_columns) panels.units = extent(1) / panels.panels();
     const Index units = divide_up(depth, panels.rows_of_unit()),
-                most = panels.pairs ? divide_up(units, Index(16)) * 16 : units;  // AMX pads pairs to 16
+                most = panels.pairs ? divide_up(units, Index(16)) * 16 : units;  // with AMX, a multiple of 16 pairs
     if (!std::has_single_bit(static_cast<std::uint64_t>(panels.width)) || panels.units < units || panels.units > most ||
         (panels.pairs && form != Weights::bfloat16) || panels.shape() != info.shape)
       files_.fail(tensor, "expected panels of " +

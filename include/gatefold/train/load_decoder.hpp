@@ -31,7 +31,8 @@ namespace gatefold::io {
 /// @throws FileError with path, tensor and reason: if a file or a tensor is missing, a tensor has a different shape, a
 ///         file has a tensor that the decoder does not have, or the output layer of a file differs from the embedding
 ///         although config.sizes.tied is true. Then no parameters have been allocated
-/// @cost   memory for the parameters; in addition some megabytes of host memory, or memory for the largest matrix
+/// @cost   memory for the parameters; in addition host memory for four blocks of 1 MiB, or for four copies of the
+///         largest matrix if it has more than 1 MiB
 template <class T = float, class C, class M>
 auto load_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model);
 
@@ -48,8 +49,8 @@ namespace decoder_maps {
 inline void vector(TensorMap& map, const std::string& ours, const std::string& theirs) {
   map.push_back({.ours = ours, .theirs = theirs, .one_expert = true});
 }
-/// Adds the entries of a linear map (weight, and bias if there is one). In the file, its tensors have no dimension for
-/// the experts.
+/// Adds the entries of a linear map (weight, and bias if there is one). In gatefold, the first extent of its tensors is
+/// the number of experts, 1. The tensors in the file do not have this dimension.
 inline void linear(TensorMap& map, const std::string& ours, const std::string& theirs, bool bias) {
   map.push_back(
       {.ours = ours + ".weight", .theirs = theirs + ".weight", .layout = MapEntry::transposed, .one_expert = true});
@@ -123,8 +124,9 @@ inline TensorMap decoder_map(const DecoderConfig& config, published::ExpertStora
 
 namespace decoder_folder {
 
-/// Returns true if a decoder ignores a tensor. It ignores buffers of positions, because positions are computed from
-/// config.json. It also ignores tensors of ignored layers, and tensors for images in a folder of Llama 4.
+/// Returns true if a decoder ignores a tensor. It ignores the frequencies of rotary positions, because it computes them
+/// from config.json. It also ignores the layers for multi-token prediction (DecoderConfig::ignored_layers), and tensors
+/// for images in a folder of Llama 4.
 inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
   for (Index l = 0; l < std::min(config.ignored_layers, config_json::kMostLayers); ++l)
     if (name.starts_with("model.layers." + std::to_string(config.sizes.depth + l) + ".")) return true;
@@ -132,7 +134,7 @@ inline bool is_ignored(const DecoderConfig& config, const std::string& name) {
          (config.model_type == "llama4" &&
           (name.starts_with("vision_model.") || name.starts_with("multi_modal_projector.")));
 }
-/// Returns the tensors of all files except those that the decoder ignores.
+/// Returns the names of the tensors of all files, without the tensors that the decoder ignores.
 inline std::set<std::string> names(const TensorFiles& files, const DecoderConfig& config) {
   std::set<std::string> all;
   for (const TensorInfo& info : files.tensors())

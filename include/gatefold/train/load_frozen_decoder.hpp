@@ -25,18 +25,18 @@ struct PackOutput;
 ///     infer(model, ctx, frozen.model, ids, carry, y);
 ///     config.sizes.loss().logits(ctx, frozen.loss, frozen.model, y, z);
 ///
-/// The results have the same bits as with load_decoder and then freeze (model/decoder.hpp). Those two calls need up to
-/// three times the memory, because they also keep the weights as floats. Here, packed tensors have no elements: they
-/// cannot be changed, and only save_frozen can save them. Packed tensors are the tensors [E, rows, columns] that only
-/// products read, and an output layer that is not tied. Matrices with one column keep their elements, because
-/// SigmoidGated reads them in place. On Cuda, only tensors with a form of 8 or 4 bits have no elements, and the output
-/// layer is not packed. On a backend without packed weights, the function calls load_decoder and freeze.
+/// The results have the same bits as with load_decoder and then freeze (model/decoder.hpp). Those two calls need more
+/// memory, because load_decoder first stores all weights as T. Here, packed tensors have no elements: they cannot be
+/// changed, and only save_frozen can save them. Packed tensors are the tensors [E, rows, columns] that only products
+/// read, and an output layer that is not tied. Matrices with one column keep their elements, because SigmoidGated reads
+/// them in place. On Cuda and CudaBf16, only tensors with a form of 8 or 4 bits have no elements, and the output layer
+/// is not packed. On a backend without packed weights, the function calls load_decoder and freeze.
 /// @return a FrozenDecoder
 /// @throws FileError under the same conditions as load_decoder. If you use the parameters without their packed copies,
 ///         the function that reads them throws ArgumentError
 /// @cost   memory of the packed weights (2 bytes for each weight in bfloat16, 34 for 32 weights in int8; see Weights)
-///         and of the other tensors as T. While the function runs, it also needs some megabytes, or memory for the
-///         largest matrix
+///         and of the other tensors as T. While the function runs, it also needs memory for about five blocks of 1 MiB,
+///         or for five copies of the largest matrix if it has more than 1 MiB
 template <class T = float, class C, class M>
 auto load_frozen_decoder(const std::filesystem::path& folder, C& ctx, const DecoderConfig& config, const M& model,
                          FreezeOptions options = {}) {

@@ -65,7 +65,8 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
 /// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first sets
 ///              all parameters with this seed. The values of the files then overwrite all parameters that the map names
 /// @throws ArgumentError, FileError under the same conditions as `load` with a TensorMap
-/// @cost   memory for the parameters; in addition some megabytes of host memory, or memory for the largest matrix
+/// @cost   memory for the parameters; in addition host memory for four blocks of 1 MiB, or for four copies of the
+///         largest matrix if it has more than 1 MiB
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
   using B = typename C::Backend;

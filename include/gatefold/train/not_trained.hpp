@@ -20,10 +20,10 @@ namespace gatefold {
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
 /// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They are not part of
-/// any norm of gradients and have no optimizer state. If the Params of the policy that has a tensor declare
-/// `gradient_is_optional`, the gradient of this tensor is not computed and takes no memory. All policies of the library
-/// declare it. Gradients of items, and the gradients of all other tensors, have the same bits as in a run that trains
-/// all parameters.
+/// any norm of gradients and have no optimizer state. If the Params that list a selected tensor declare
+/// `gradient_is_optional`, its gradient is not computed and takes no memory. All policies of the library declare it.
+/// Gradients of items, and the gradients of all other tensors, have the same bits as in a run that trains all
+/// parameters.
 ///
 /// Names are the names of for_each_tensor. If the loss of a Trainer has parameters, names begin with `model.` or
 /// `loss.`. The names of a tensor and of the packs around it consist of parts, with dots between them. A pattern
@@ -139,8 +139,8 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose, true);
   }
 
-  /// Returns a pack of gradients that are 0 and have the shapes of the parameters. A gradient that no code reads gets
-  /// no memory (Tensor.skip; detail_::gradient_memory::shape).
+  /// Returns a pack of gradients that are 0 and have the shapes of the parameters. An optional gradient that no code
+  /// reads gets no memory (Tensor.skip; detail_::gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
   }

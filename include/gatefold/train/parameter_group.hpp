@@ -51,7 +51,7 @@ struct LeaveEmpty {
 /// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore the other tensors
 /// have no moments, are not part of any norm, and are not changed by decay. They are put back into the pack when the
 /// call returns or throws.
-/// @cost   two swaps of pointers per tensor; no allocation after the first call with as many packs
+/// @cost   two swaps per tensor outside the group; no allocation after the first call with this number of packs
 template <class Pack>
 class ParameterGroup {
  public:

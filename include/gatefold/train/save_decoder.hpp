@@ -198,7 +198,7 @@ void save_decoder(const std::filesystem::path& to, C& ctx, const DecoderConfig& 
   FolderReplacement folder(to, names);
   for (safetensors::OpenFile& part : opened.files) {
     Replacement file(folder.path() / std::filesystem::path(part.file.path()).filename());
-    std::uint64_t at = 0;  // bytes from here to the next changed tensor are copied
+    std::uint64_t at = 0;  // bytes from here to the next tensor of the decoder are copied
     for (const safetensors::Described& tensor : part.header.tensors) {
       std::vector<std::byte> bytes;
       const std::uint64_t begin = part.header.data_begin + tensor.begin, end = part.header.data_begin + tensor.end;

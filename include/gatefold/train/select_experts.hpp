@@ -26,12 +26,12 @@ class ExpertLists;
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///
 /// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
-/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. If all picks of an item
-/// remain, its output depends on how the gate computes weights. The output has the same bits if the weights of the
-/// picks are computed only from these picks (SigmoidBias; K = 1, renormalised). The output is equal up to rounding if
-/// the weights are renormalised softmax probabilities (TopK). The output changes if the weights are not renormalised,
-/// because they are then a softmax over all experts. If experts have equal scores, the expert with the lower new index
-/// is picked first.
+/// the scores, the bias, the noise weights. All other tensors are copied unchanged. If the list contains all experts
+/// that the gate picked for an item, the new output of the item depends on how the gate computes weights. The output
+/// has the same bits as before if the weights of the picks are computed only from these picks (SigmoidBias; K = 1,
+/// renormalised). The output is equal up to rounding if the weights are renormalised softmax probabilities (TopK). The
+/// output changes if the weights are not renormalised, because they are then a softmax over all experts. If experts
+/// have equal scores, the expert with the lower new index is picked first.
 /// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
 /// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
 ///         `std::vector<std::vector<Index>>` (see ExpertLists)

@@ -30,8 +30,8 @@ namespace gatefold {
 ///
 /// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
 /// before the first part of its batch (see `accumulate`). The weights are rounded again before a later part if they
-/// were accessed for writing in between. With `keeps_rounded = false`, each product rounds the weights again; the
-/// results have the same bits.
+/// were accessed for writing after the previous rounding. With `keeps_rounded = false`, each product rounds the weights
+/// again; the results have the same bits.
 ///
 /// Only one thread at a time can use a Trainer or its context. While one thread runs a function that uses the context,
 /// calls of these functions on other threads throw ArgumentError and change nothing. Public members, returned views,
@@ -168,7 +168,7 @@ class Trainer {
     layer_.begin(ctx_, model(), x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, model(), x, carry_, y, extra);
   }
-  /// Returns the loss on a batch, without a step.
+  /// Returns the loss on a batch, without auxiliary losses. Makes no step.
   double evaluate(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("Trainer.evaluate", layer_, x);
@@ -262,8 +262,8 @@ class Trainer {
   NotFinite not_finite = NotFinite::throws;
   Index skipped = 0;  // number of steps skipped because the loss or a gradient was not finite
   /// If true, the trainer keeps rounded copies of the weights of experts (2 bytes per weight). In this case, do not
-  /// write weights between the parts of a step through a view that you took before the step. If false, each product
-  /// rounds the weights that it reads, and no memory is used for copies.
+  /// write weights between the parts of a step through a view that you took before the step, because the trainer does
+  /// not detect such writes. If false, each product rounds the weights that it reads, and no memory is used for copies.
   bool keeps_rounded = true;
 
  private:
@@ -316,8 +316,8 @@ class Trainer {
     Index parts = 0;
     // For parts i with n_i counted targets: weight = Σ_i n_i, and unit is the last n_i that is not 0.
     double weight = 0, unit = 0;
-    // With L_i the mean loss of part i and n_i its counted targets: losses = Σ_i n_i L_i without the latest part, and
-    // of_latest is n_i of the latest part.
+    // With L_i the mean loss of part i and n_i its counted targets: losses = Σ_i n_i L_i over the parts that
+    // `accumulate` has added, without the batch of `step`. of_latest is n_i of the latest part or of this batch.
     double losses = 0, of_latest = 0;
     double mean(double latest) const {
       if (parts == 1) return latest;
