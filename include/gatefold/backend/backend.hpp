@@ -9,8 +9,9 @@
 #include "gatefold/backend/groups.hpp"
 #include "gatefold/core/bfloat16.hpp"
 
-/// The contract of a backend, the code that computes on a CPU or GPU: a type with a Context and the static functions
-/// below, called primitives. The rest of the library calls a backend only through these primitives.
+/// The contract of a backend. A backend is the code that computes on a CPU or GPU. It is a type with a member type
+/// Context and the static functions below, which are called primitives. The rest of the library calls a backend only
+/// through these primitives.
 ///
 ///     for_each(ctx, n, f)                calls f(i) for i < n, in any order. If f declares `using Element = T`, calls
 ///                                        f(at, i) instead, and f loads and stores through the accessor `at`. On the
@@ -31,13 +32,16 @@
 ///                                        group_by of a table [N, K] of keys in [0, G). Slot s is position s in
 ///                                        `order`. Also writes rows[s], the row of slot s, and row_slots, which has the
 ///                                        slots of row n, ascending, from index row_offsets[n] on
-///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); the epilogue must not read c
+///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c = op(a) op(b), or c += op(a) op(b) if `accumulate` is
+///                                        true (below written as (+)=). op transposes a if `ta` is true, and b if `tb`
+///                                        is true. The epilogue must not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
 ///                                        of c: `row` points to its values, in c or in a copy in a cache. If the
 ///                                        pointer of c is null (its extents are used), c is not stored, and f can
 ///                                        change the values of `row`
-///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
-///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
+///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]) for each slot s of expert e,
+///                                        which reads row(s) (groups.hpp); transpose is a bool, or `as_transposed` or
+///                                        `as_stored`, here and below
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
 ///                                        in use: `row` points to the complete values of c[s]. f can change these
 ///                                        values, but must not write elements of type Index
@@ -50,10 +54,10 @@
 ///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
 ///                                        db[e] (+)= Σ_s weight[s] dc[dc_rows[s]]. Without `weight` all factors are 1;
 ///                                        without `dc_rows` slot s reads dc[s]
-///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it, but for a device only while
-///                                        no other thread uses ctx
+///     write_zeros(ctx, p, bytes)         writes zeros. On a CPU, any thread can call it at any time. On a device, it
+///                                        throws ArgumentError while another thread uses ctx
 ///     to_host / from_host(ctx, n, from, to)                   copies between B and the host, finished on return
-///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only needed for a device whose contexts are shards
+///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only needed if shards use contexts of a device
 ///                                        (distributed/memory.hpp). copy_bytes copies in the order of ctx, between
 ///                                        memory of any contexts or the host; synchronize waits until all work of ctx
 ///                                        is finished
@@ -224,7 +228,7 @@ template <class B, class Context, class T, class C>
 }
 
 /// Computes c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ for each slot s (a row of work) of each expert e. The first product is
-/// computed before the second is added to it.
+/// computed before the second is added to it. `slots` must have no row numbers.
 /// @tparam F  the type of the values of a and b: T, or Multiplied<T, B>
 /// @tparam Z  the type of the values of c: T, or SlotValue<T, B>
 template <class T, class F, class Z, class B, class Context>

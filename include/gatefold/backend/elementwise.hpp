@@ -147,7 +147,7 @@ struct InRegister {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
     // Without the empty asm, the compiler can load `other` into the same register as `value`. The load could then start
-    // only after `value` has been computed. The asm hides from the compiler that the two are related.
+    // only after `value` has been computed. The asm makes `other` a value that the compiler must load first.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {
@@ -256,8 +256,8 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 /// element. If `step` is a RegisterFunctor, both happen in one pass over `out`:
 /// - On a host, `step` runs after each row, while the row is in the cache.
 /// - On a device, `rows` gets a third argument `take`, and calls take(at, i, value) instead of storing out[i]. `take`
-///   runs `step` and then stores the value at out + i. Both `take` and `step` compute their addresses from i. The
-///   compiler can therefore find out once, for all elements, which of these addresses are equal.
+///   runs `step` and then stores the value at out + i. Both `take` and `step` add i to their pointers, so that the
+///   compiler can compare two pointers once instead of comparing the addresses of every element.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {

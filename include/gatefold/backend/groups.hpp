@@ -16,7 +16,7 @@ inline constexpr std::false_type as_stored{};
 /// The slots of each of E experts. A slot is one row of work of an expert; expert e has the slots offsets[e] to
 /// offsets[e + 1] - 1. Slot s reads row rows[s] of the input, or row s if `rows` is empty. `offsets` is in memory of
 /// the backend, for example of a GPU. `slots` is an upper bound of the number of slots, which the host can use without
-/// reading `offsets`. In tensors with one row per slot, the rows from offsets[E] on are never read or written.
+/// reading `offsets`. In tensors with one row per slot, the rows from offsets[E] on do not affect any result.
 template <class B>
 struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
@@ -42,8 +42,8 @@ struct Groups {
     return low;
   }
 
-  /// Returns the position of a slot in a random stream: item · E + expert, for E experts. If these groups have only a
-  /// part of all items or experts, the position refers to all items and experts, and is read from `numbers`.
+  /// Returns the position of a slot in a random stream: item · E + expert, for the E experts of these groups. If
+  /// `numbers` is set, returns its value, which refers to the items and experts of all shards.
   GATEFOLD_HD Index number(Index slot, Index expert) const {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }

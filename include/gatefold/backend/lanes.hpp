@@ -17,8 +17,8 @@ namespace gatefold {
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 ///
-/// from_first reads values on one lane and returns them on all lanes. If you need several values, read them in one
-/// call, because independent loads then overlap.
+/// from_first reads values on one lane and returns them on all lanes. If you need several values, return a struct of
+/// them from one call, because independent loads then overlap.
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 

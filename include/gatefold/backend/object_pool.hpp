@@ -10,7 +10,7 @@ namespace gatefold {
 /// Keeps objects of a context between calls, so that a call can reuse the memory of an object that an earlier call
 /// used. For example, a forward pass without a backward pass borrows the object for its saved values from this pool.
 ///
-/// The pool never holds more objects of one type than were in use at the same time.
+/// The pool never holds more objects of one type than the largest number in use at the same time.
 class ObjectPool {
  public:
   ObjectPool() = default;

@@ -102,7 +102,7 @@ struct Panels {
     });
   }
   /// Writes weights that are not quantised as floats.
-  /// @param transposed  false: writes [E, depth, columns]; true: writes [columns, depth] of one expert
+  /// @param transposed  false: writes [E, depth, columns]; true: writes [columns, depth], and E must be 1
   void to_floats(float* to, bool transposed) const {
     each_unit([&](Index e, Index k, Index j, Index at) {
       for (Index c = 0; c < std::min(width, columns - j); ++c)

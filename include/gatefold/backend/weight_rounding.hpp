@@ -23,8 +23,8 @@ namespace gatefold {
 /// A code of mxfp4 has a bit of sign, two bits of exponent and a bit of mantissa.
 struct WeightRounding {
   static constexpr int size = 32;
-  // Groups of int8 and int4, and groups of items (eq. (4)), get the scale 0 if their largest magnitude is below
-  // `least`.
+  // A group of weights in int8 or int4, and a group of 32 values of an item (eq. (4)), gets the scale 0 if its largest
+  // magnitude is below `least`.
   static constexpr float least = 0x1p-100F;
   Weights form;
 

@@ -24,8 +24,8 @@
 namespace gatefold::detail_::device {
 
 /// Returns whether the kernel for Hopper GPUs (hopper_product.cuh) should compute a grouped product. It should if the
-/// device has code for it and most of the kernel's large tiles would be full. The results of this kernel have the same
-/// bits as the results of bf16_product.cuh.
+/// device has code for it, and if an average expert would fill at least half of the rows and half of the columns of one
+/// of the kernel's large tiles. The results of this kernel have the same bits as the results of bf16_product.cuh.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
@@ -55,9 +55,10 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
   return begin(a) < end(c) && begin(c) < end(a);
 }
 
-/// Returns the matrix `a` rounded to bfloat16. Its rows keep their order, or are put in slot order: one row for each
-/// slot (row of work of an expert), sorted by expert. In slot order, only the rows of slots in use are rounded. No copy
-/// is made if the context already has a rounded copy, or if `a` is bfloat16 with suitable alignment and order.
+/// Returns the matrix `a` rounded to bfloat16. If `in_slot_order` is true or `rows` is null, the result has one row for
+/// each slot (row of work of an expert), sorted by expert, and only the rows of slots in use are rounded. Otherwise the
+/// rows keep the order of `a`, and the result has the row numbers `rows`. No copy is made if the context already has a
+/// rounded copy, or if `a` is bfloat16 with suitable alignment and order.
 /// @tparam A    the type of the values of a: float or Bfloat16
 /// @param room  memory for a result in slot order. It is used if it is large enough, aligned, and does not overlap a;
 ///         otherwise the result is in scratch memory

@@ -18,7 +18,7 @@ template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int 
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
   // stages: number of tiles of the factors in the ring buffer in shared memory. blocks: number of thread blocks that
-  // fit a multiprocessor at a time.
+  // should fit a multiprocessor at a time, which limits the registers of a thread.
   static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
 };

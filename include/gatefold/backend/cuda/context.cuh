@@ -89,7 +89,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
   /// Returns a scope object. During its lifetime, grouped products (the products of experts) read the rounded weights
-  /// in `packed`. If `packed` has no copies of 8 or 4 bits, the products read such copies of the enclosing scope.
+  /// in `packed`. If `packed` has no copies of 8 or 4 bits, the products read such copies from the packed weights of
+  /// the enclosing scope object.
   ///
   /// A product of floats always reads the copies of 8 and 4 bits. If there are none, a product that rounds its factors
   /// reads bfloat16 copies. A product that does not round its factors reads bfloat16 copies only if the backend is
@@ -117,7 +118,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   const QuantisedMatrix* quantised(const void* w) const { return quantised_ ? quantised_->find_quantised(w) : nullptr; }
 
   /// Returns a scope object. While it lives, grouped products that round their factors to bfloat16 read the matrix
-  /// `rounded` instead of rounding the rows of `from` that have the row numbers `rows`.
+  /// `rounded` instead of rounding the rows of `from` that have the row numbers `rows` (all rows if `rows` is null).
   [[nodiscard]] auto share(const void* from, Index columns, const Index* rows, const Bf16Matrix& rounded) {
     struct Scope {
       BasicContext& ctx;

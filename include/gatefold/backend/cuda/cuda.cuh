@@ -42,7 +42,7 @@ struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
   /// The type for values of type T that are used only as factors of grouped products: bfloat16 for float.
   template <class T>
   using Multiplied = RoundedFloats::Of<T>;
-  /// The type for the outputs that experts compute for single items (slots), and for the gradients of these items:
+  /// The type for the output of an expert for each slot, and for the gradient of the expert's input for each slot:
   /// bfloat16 for float.
   template <class T>
   using SlotValue = RoundedFloats::Of<T>;

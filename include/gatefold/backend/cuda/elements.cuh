@@ -10,7 +10,7 @@
 /// Groups of neighbouring values of a row, which one thread reads and writes 16 bytes at a time. They correspond to
 /// vector registers on the CPU (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX
 /// ISA, ex2 and rcp), which are off by some units in the last place and treat denormals as 0. This is accurate enough,
-/// because exp and reciprocal are applied to products of bfloat16 values, which have fewer digits.
+/// because exp and reciprocal are applied to products of bfloat16 values, whose rounding errors are much larger.
 namespace gatefold::detail_::device {
 
 /// An array of `Size` floats with elementwise arithmetic and mathematical functions, as epilogues, activations and

@@ -9,8 +9,8 @@
 #include "gatefold/core/types.hpp"
 
 /// Sums the rows of each expert's slots (its rows of work), for example for the gradients of biases. The sums have two
-/// levels, so that many thread blocks can share the slots of one expert. This also helps a router, which has only one
-/// group.
+/// levels, so that many thread blocks can share the slots of one expert. This also helps to sum the bias gradient of a
+/// router, in which all items are slots of one group.
 namespace gatefold::detail_::device {
 
 /// The number of rows (slots) that one thread block adds up. It is small enough to give each thread few steps, and

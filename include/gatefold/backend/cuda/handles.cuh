@@ -131,7 +131,7 @@ class Flags {
     cudaStreamCaptureStatus capturing;
     expect_success(cudaStreamIsCapturing(stream_.get(), &capturing), "cudaStreamIsCapturing");
     // If a CUDA graph is being captured, the memset has only been added to the graph. ready_ then stays false, so that
-    // later calls set the flags again.
+    // later calls set the flags to 0 again.
     ready_ = capturing == cudaStreamCaptureStatusNone;
     return flags_;
   }

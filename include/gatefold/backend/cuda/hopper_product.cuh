@@ -165,7 +165,7 @@ class HopperProduct {
     }
   }
   /// If neighbouring lines (rows of a or columns of b) are contiguous, this is the number of bytes in shared memory
-  /// from 64 lines to the next 64 lines.
+  /// from 64 lines to the next 64 lines. With the other layout, the products ignore the value.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
   /// Returns the distance in shared memory from position 0 to position d of a tile's depth, in units of 16 bytes. A

@@ -64,7 +64,8 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
 }
 
 /// The number of neighbouring columns that a lane (one of the threads that share a row) processes at a time, for the
-/// functor F. With doubles, which are meant for checks, a lane processes one column at a time and repeats more often.
+/// functor F. Rows of doubles, which are meant for checks, are divided between as many warps as rows of floats, but a
+/// lane processes one double at a time.
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>

@@ -83,7 +83,7 @@ class NcclCommunicator {
   /// Starts to leave the communicator. Call destroy() once done() returns true.
   void finalize() { expect_success(ncclCommFinalize(comm_), "ncclCommFinalize", comm_); }
   void destroy() { expect_success(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy"); }
-  /// Cancels the current operation. The other ranks get an error.
+  /// Cancels the current operation and destroys the communicator. The other ranks get an error.
   void abort() noexcept {
     if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
   }

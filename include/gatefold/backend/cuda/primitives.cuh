@@ -143,9 +143,9 @@ struct Primitives {
     if (!detail_::device::Retired::keep(p)) release(p);
   }
   /// Overwrites memory without valid values (new, or given back) with 0xff bytes on its device, so that reads of this
-  /// memory give wrong values and are noticed. It does nothing while a stream is being captured, because the write
-  /// would become part of the graph. Errors are cleared and not thrown, because another exception may already be
-  /// active; if the device has failed, the next launch reports the failure.
+  /// memory give wrong values and are noticed. It does nothing while a blocking stream is being captured, because the
+  /// legacy default stream, on which it writes, cannot be used then. Errors are cleared and not thrown, because another
+  /// exception may already be active; if the device has failed, the next launch reports the failure.
   static void poison(void* p, std::size_t bytes) noexcept {
     int before = 0;
     cudaPointerAttributes of_p{};

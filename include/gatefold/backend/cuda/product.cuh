@@ -59,7 +59,8 @@ struct Place {
 
 /// The sums of one thread, a part of its thread block's tile of a product op(a) op(b_m). op is the identity or the
 /// transpose; there are one or two second factors b_m.
-/// @tparam Stays  whether the block continues with other tiles. The epilogue then has fewer registers
+/// @tparam Stays  whether the block computes further tiles after this one. The loop that applies the epilogue is then
+///                not unrolled, because it would have too few registers
 template <class Shape, int Matrices, bool Stays, class T>
 class Tile {
   using Shared = Staging<Shape, Matrices, T>;
@@ -238,7 +239,7 @@ struct HandOver {
 /// is the row of `a` that the slot reads; op(b) is b or its transpose.
 /// @tparam Stay  whether thread blocks stay resident and compute several tiles, which a Schedule assigns. If false,
 ///               there is one block for each tile, and a thread has more registers for its sums. The last blocks may
-///               then not fill the device, which costs less if there are many tiles
+///               then not fill the device, which costs little if there are many tiles (kManyRounds)
 /// @param b_step  bytes of b from one expert to the next
 /// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class Of, class E>

@@ -83,8 +83,9 @@ struct alignas(16) RowsStaging {
 };
 
 /// A factor of a product. `line_step` is the distance between neighbouring lines (rows of the first factor, columns of
-/// the second), and `depth_step` the distance between neighbouring values of a line, both in values. `whole` is true if
-/// all units of 16 bytes are complete and aligned.
+/// the second), and `depth_step` the distance between neighbouring values of a line, both in values. A thread copies
+/// units of 16 bytes: values of one line of the first factor, or values of neighbouring lines of the second factor at
+/// one depth. `whole` is true if all units are contiguous, complete and aligned.
 template <class T>
 struct Strided {
   const T* data;

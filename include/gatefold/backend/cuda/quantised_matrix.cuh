@@ -40,7 +40,7 @@ struct QuantisedMatrix {
   Index depth = 0, stride = 0;
   std::uint8_t* numbers = nullptr;
   Bfloat16* scales = nullptr;
-  bool transposed = false;  // whether a product reads the columns as its depth
+  bool transposed = false;  // whether a product sums over the columns of the weights instead of their rows
 
   GATEFOLD_HD Index number_rows() const { return rounding.halves() ? divide_up(depth, Index(2)) : depth; }
   GATEFOLD_HD Index scale_rows() const { return divide_up(depth, Index(WeightRounding::size)); }

@@ -21,8 +21,8 @@ class Retired {
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
 
-  /// While a Scope exists, its Retired object `by` keeps each buffer that a tensor replaces by a larger one on the
-  /// thread of the Scope. If `by` is null, such buffers are freed at once.
+  /// While a Scope exists, tensors that get a larger buffer on its thread give their old buffer to the Retired object
+  /// `by`, which keeps it. If `by` is null, old buffers are freed at once.
   class Scope {
    public:
     explicit Scope(Retired* by) : before_(std::exchange(current_, by)) {}

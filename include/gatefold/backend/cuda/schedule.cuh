@@ -14,8 +14,9 @@ struct TilePart {
 };
 
 /// Divides `tiles` tiles with `steps` steps of work each between thread blocks. Whole tiles are assigned in rounds: in
-/// each round, every block gets one tile. The last tiles, fewer than two for each block, are divided into equal shares
-/// of steps (McNaughton's wrap-around rule, 1959: preemptive scheduling without idle time).
+/// each round, every block gets one tile. The last tiles, fewer than two for each block, are divided into shares of
+/// equally many steps, at least the steps of one tile (McNaughton's wrap-around rule, 1959: preemptive scheduling
+/// without idle time). The last share can be smaller, and blocks after it get none.
 ///
 /// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
 /// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of

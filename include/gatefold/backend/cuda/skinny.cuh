@@ -21,7 +21,7 @@ template <int Columns, int Depth>
 struct Strip {
   static constexpr int rows = 16, columns = Columns, threads = 128, depth = Depth;
   static constexpr int row_step = threads / columns;  // number of threads that share a column
-  static constexpr int blocks = 4;                    // number of blocks that fit on a multiprocessor at a time
+  static constexpr int blocks = 4;  // number of blocks that fit on a multiprocessor of Hopper at a time
 };
 using WideStrip = Strip<32, 32>;
 using NarrowStrip = Strip<16, 64>;  // narrower strips, used if WideStrip gives too few blocks to keep the memory busy
@@ -31,7 +31,7 @@ struct Ring {
   static constexpr int stages =
       49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
   T a[stages][Strip::rows][Strip::depth];
-  // If the weights b are rounded, their Bfloat16 values use only the first half of this array.
+  // If the weights b are rounded, their Bfloat16 values use only the first half of each b[stage][matrix].
   T b[stages][Matrices][Strip::depth][Strip::columns];
 };
 
