@@ -2,8 +2,8 @@
 # cover.sh KIND OUT [MOST]: writes the tests made from the rows of this folder into OUT/, with at most MOST (12)
 # compositions per file, and prints what they cover. KIND is
 #   pairwise           any two rows of different families that can meet: gradients and bits   OUT/<rule>*_test.cpp
-#   bitwise            every row: bits of batches of many items and on shards, saved
-#                      parameters, initial values                            OUT/policies_<experts>_test.cpp
+#   bitwise            every row: bits of batches of many items and on shards, `saved` of other runs, wrong shapes,
+#                      initial values                                        OUT/policies_<experts>_test.cpp
 #   bfloat16           every row: values and bits on CpuBf16                 OUT/policies_<experts>_test.cpp
 #   bfloat16_pairwise  any two rows that can meet, on CpuBf16                OUT/<rule>*_test.cpp
 #   cuda               every row without .once, on the device                OUT/policies_<experts>_test.cu
@@ -37,7 +37,8 @@ case $kind in
   pairwise) include=descriptors/pairwise.hpp call='check_gradients(%s);' ;;
   bitwise)
     include=descriptors/pairwise.hpp
-    call='check_bits_of_many(%s);\n  check_shards(%s);\n  check_saved(%s);\n  check_initial_values(%s);'
+    call='check_bits_of_many(%s);\n  check_shards(%s);\n  check_saved(%s);\n  check_shapes(%s);'
+    call+='\n  check_initial_values(%s);'
     ;;
   bfloat16 | bfloat16_pairwise) include=descriptors/bfloat16.hpp call='check_bfloat16(%s);' ;;
   cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_on_device(%s);' ;;

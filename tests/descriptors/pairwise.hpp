@@ -13,6 +13,7 @@
 #include "descriptors/shards.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
+#include "support/wrong_shapes.hpp"
 
 /// Checks of compositions in which any two policies meet. cover.sh makes the compositions from the rows.
 namespace gatefold::rows {
@@ -71,6 +72,20 @@ void check_gradients(const C& c) {
     if (report || !says_nothing(report)) break;
   }
   CHECK_MESSAGE(report, report.str());
+}
+
+/// Checks that forward refuses parameters and carries of a wrong shape before it writes anything.
+template <class C>
+void check_shapes(const C& c) {
+  constexpr Index items = 2 * odd.sequence;
+  Cpu::Context ctx(1);
+  const auto layer = c.make(odd);
+  using Layer = std::remove_const_t<decltype(layer)>;
+  const Extras<float> extras(items, odd.item());
+  support::Pass<float, Layer> run(
+      ctx, layer, items, Seed{1},
+      extras.of<Extra<Layer, float, Cpu>>({.length = odd.sequence, .noise = true}, 0, items));
+  support::check_wrong_shapes(run);
 }
 
 /// Checks that results have the same bits with any number of threads, in `infer` and `forward`, and in any batch,

@@ -114,6 +114,8 @@ class Cases {
       if (gamma == 1.5) groups.back().cases.push_back("heavy_ball");
       add(make_switch, "gamma_" + digits(gamma), "γ " + digits(gamma), {HeavyBall{.mu = 0.7, .gamma = gamma}});
     }
+    begin("Step γ, without momentum", "smoe", {"smoe"});
+    add(make_switch, "plain_gamma_0.3", "γ 0.3", {HeavyBall{.mu = 0, .gamma = 0.3}});
   }
 
  private:
