@@ -74,7 +74,7 @@ void check_gradients(const C& c) {
   CHECK_MESSAGE(report, report.str());
 }
 
-/// Checks that forward refuses parameters and carries of a wrong shape before it writes anything.
+/// Checks that forward and backward refuse tensors of a wrong shape before they write anything.
 template <class C>
 void check_shapes(const C& c) {
   constexpr Index items = 2 * odd.sequence;

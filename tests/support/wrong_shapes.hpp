@@ -43,26 +43,35 @@ struct WithWrongShapes {
 };
 
 /// Checks that forward refuses parameters and carries in which one extent is too large by 1, before it writes to the
-/// output or the carry.
+/// output or the carry. Checks the same of backward, and of the gradients that it adds to.
 template <class T, class L>
 void check_wrong_shapes(Pass<T, L>& run) {
   int tried = 0;
-  const auto refused = [&](const Name& name, int d) {
+  const auto expect_refused = [&](const Name& name, int d, auto&& call, auto&& written) {
     const std::string tensor = name.str();
     CAPTURE(tensor);
     CAPTURE(d);
-    const std::vector<double> before = values(run.carry);
-    const std::string said = message_of([&] { run.forward(); });
-    CHECK(said != "no ArgumentError");
-    CHECK(run.untouched());
-    CHECK(same_bits(values(run.carry), before));
+    const std::vector<double> before = written();
+    CHECK(message_of(call) != "no ArgumentError");
+    CHECK(same_bits(written(), before));
     ++tried;
   };
-  const WithWrongShapes<decltype(refused)> wrong{run.ctx, refused};
-  for_each_tensor(wrong, run.params);
-  for_each_tensor(wrong, run.carry);
-  CHECK(tried > 0);
+  const auto forward = [&](const Name& name, int d) {
+    expect_refused(
+        name, d, [&] { run.forward(); }, [&] { return values(run.y, run.carry); });
+  };
+  for_each_tensor(WithWrongShapes<decltype(forward)>{run.ctx, forward}, run.params);
+  for_each_tensor(WithWrongShapes<decltype(forward)>{run.ctx, forward}, run.carry);
   CHECK(message_of([&] { run.forward(); }) == "no ArgumentError");
+  const auto backward = [&](const Name& name, int d) {
+    expect_refused(
+        name, d, [&] { run.backward(); }, [&] { return values(run.dx, run.grads, run.dcarry); });
+  };
+  for (auto* pack : {&run.params, &run.grads})
+    for_each_tensor(WithWrongShapes<decltype(backward)>{run.ctx, backward}, *pack);
+  for_each_tensor(WithWrongShapes<decltype(backward)>{run.ctx, backward}, run.dcarry);
+  CHECK(message_of([&] { run.backward(); }) == "no ArgumentError");
+  CHECK(tried > 0);
 }
 
 }  // namespace gatefold::support
