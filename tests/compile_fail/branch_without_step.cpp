@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-/// Branches u = x, each of which lacks one function or one argument.
+/// Branches u = x. Copied is complete. Those named Without… lack a function or arguments.
 struct Dims {
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }

@@ -4,7 +4,8 @@
 // expect: gatefold: stores_slots of an expert must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/reference/optional_members\.md
 // expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names: functions that cannot be called with the arguments of their family, and flags that are
+// not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -2,7 +2,7 @@
 // expect: gatefold: without_auxiliary of an Extra must be callable as without_auxiliary\(\) const, which returns its own type; see docs/reference/optional_members\.md
 // expect: gatefold: with_valid of an Extra must be callable as with_valid\(mask\) const, which returns its own type; see docs/reference/optional_members\.md
 // expect: gatefold: set_trace of an ExtraGrad must be callable as set_trace\(trace\); see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names, but with other arguments or another result than those of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -3,7 +3,8 @@
 // expect: gatefold: with_model_dim of a policy must be callable as with_model_dim\(model_dim\) const, which returns its own type; see docs/reference/optional_members\.md
 // expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/reference/optional_members\.md
 // expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names: functions with other arguments or another result than those of their family, and a flag
+// that is not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,7 +1,7 @@
 // expect: gatefold: counted of a loss must be callable as counted\(ctx, target\) const, which returns an Index; see docs/reference/optional_members\.md
 // expect: gatefold: no_batch of a loss must be callable as no_batch\(items\) const, which returns a bool; see docs/reference/optional_members\.md
 // expect: gatefold: choices of a Saved must be callable as choices\(f\) const; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names, but with other arguments or another result than those of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

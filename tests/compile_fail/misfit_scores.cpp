@@ -2,7 +2,7 @@
 // expect: gatefold: forward_rows of scores must be callable as forward_rows\(ctx, params, x, z, f\) const; see docs/reference/optional_members\.md
 // expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/reference/optional_members\.md
 // expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names, but with other arguments or another result than those of their family.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -6,7 +6,8 @@
 // expect: gatefold: complete_picks of a selection must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: picks_by_item of a selection must be static constexpr bool; see docs/reference/optional_members\.md
 // expect: gatefold: shows_noise of a selection must be static constexpr bool; see docs/reference/optional_members\.md
-// Members with the right names that cannot be called with the arguments of their family.
+// Members with the right names: functions that cannot be called with the arguments of their family, and flags that are
+// not static constexpr.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -3,7 +3,7 @@
 
 using namespace gatefold;
 
-/// Scores written by a user.
+/// User-defined scores.
 struct OwnScores : LinearScores {
   template <class T, class B>
   struct Params {

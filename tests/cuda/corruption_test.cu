@@ -15,7 +15,7 @@ constexpr Index items = 3, rows = 9, columns = 7;
 
 template <class T, class B>
 Tensor<T, 2, B> corrupted(typename B::Context& ctx, const Corrupt& corrupt) {
-  auto x = uniform_tensor<T>(ctx, Seed{1}, 0.5, items, rows * columns);  // negative values too, which are clipped
+  auto x = uniform_tensor<T>(ctx, Seed{1}, 0.5, items, rows * columns);  // in [-0.5, 0.5): some results are clipped
   Tensor<T, 2, B> y(items, rows * columns);
   corrupt(ctx, x.view(), Random{Seed{2}, 3}, y);
   return y;

@@ -69,7 +69,7 @@ constexpr bool is_chosen<Mixture<Gate, GatedMlp<ClampedSilu, ClampedPlusOne>>> =
 template <class Expert, class Shared>
 constexpr bool is_chosen<WithShared<Mixture<SigmoidTopK, Expert>, Shared>> = true;
 
-/// Calls f(model) with the decoder of these sizes. f is compiled only for the two forms above, to save time.
+/// Calls f(model) with the decoder of these sizes. f is compiled only for the two forms above, to shorten the build.
 template <class F>
 void with(const DecoderSizes& sizes, const F& f) {
   bool called = false;

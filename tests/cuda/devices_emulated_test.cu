@@ -1,4 +1,4 @@
-// Contexts on several devices: everything that a context makes is on its own device, whichever device is current.
+// Contexts on several devices. All memory of a context is on the device of the context, even if another one is current.
 
 #include <doctest/doctest.h>
 

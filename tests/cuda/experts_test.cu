@@ -1,4 +1,4 @@
-// Banks of experts on the device: uneven slots, experts without slots, slots that belong to no expert.
+// All experts of a mixture on the device, with uneven slots, experts without slots, and slots that belong to no expert.
 
 #include <doctest/doctest.h>
 
@@ -41,7 +41,7 @@ Slots many_experts() {
 
 }  // namespace
 
-// GATEFOLD_SLOW_TESTS adds the cases that the rows of tests/descriptors cover too.
+// GATEFOLD_SLOW_TESTS adds cases that the descriptor rows in tests/descriptors also cover.
 TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("Linear") { check<T>(Linear{.model_dim = 37, .output_dim = 11}); }
   SUBCASE("Mlp, GELU") { check<T>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }

@@ -1,5 +1,5 @@
-// Files of frozen weights of 8 and 4 bits. The device writes the same bytes as the CPU, and each of them reads the
-// files of the other.
+// Files of frozen weights. The device writes the same bytes as the CPU, except for output layers, and reads the files
+// of the CPU.
 #include "gatefold/train/frozen_file.hpp"
 
 #include <doctest/doctest.h>
@@ -63,7 +63,7 @@ std::vector<float> logits(C& ctx, bool tied, const P& frozen) {
   frozen_loss(tied).logits(ctx, frozen.loss, frozen.model, y, z);
   return on_host(ctx, z);
 }
-/// Returns the values ŵ of an output layer W [V, D], by plain loops.
+/// Returns the values of an output layer W [V, D] after rounding to `form`, by plain loops.
 std::vector<float> rounded_rows(Weights form, const std::vector<float>& w, Index dim) {
   std::vector<float> values;
   for (std::size_t row = 0; row < w.size(); row += static_cast<std::size_t>(dim))
@@ -127,8 +127,8 @@ TEST_CASE("cuda: load_frozen: reads language models saved on GPU or CPU") {
       const auto expected = logits(ctx, tied, frozen);
       CHECK(logits(ctx, tied, io::load_frozen(path, ctx, frozen_model(), frozen_loss(tied))) == expected);
 
-      // The device does not pack the output layer. Loading unpacks this layer to floats, or uses the table of the
-      // embedding instead if the weights are tied.
+      // The device does not pack the output layer. If it loads a file of the CPU, it unpacks this layer to floats, or
+      // uses the table of the embedding instead if the weights are tied.
       const auto of_cpu = io::load_frozen(files.with_loss(), ctx, frozen_model(), frozen_loss(tied));
       const auto mappable = io::load_frozen(files.mappable(), ctx, frozen_model(), frozen_loss(tied));
       CHECK(logits(ctx, tied, mappable) == logits(ctx, tied, of_cpu));

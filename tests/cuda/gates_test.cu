@@ -6,7 +6,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Checks few experts without padding, and more experts than a warp has lanes with padding and an odd width.
+/// Checks 5 experts without padding, and 40 experts (more than a warp has lanes) with padding.
 template <class T = double, class G>
 void expect_same_everywhere(const G& gate, Expected expected = {}, Index width = 5) {
   Backends on;

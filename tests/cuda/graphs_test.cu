@@ -37,7 +37,7 @@ struct Batch {
 };
 
 /// Captures pass(), which leaves its results in y, and replays the graph before and after other passes of the context.
-/// The other passes run directly or as a graph.
+/// The other passes run directly, and in a second round also as a graph.
 template <class B, class PassT, class OtherT>
 void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& pass, const OtherT& other) {
   for (const bool captured : {false, true}) {

@@ -42,7 +42,7 @@ void expect_close(const std::vector<double>& expected, const std::vector<double>
   CHECK(largest > 0);
   CHECK(worst <= tolerance * largest);
 }
-/// Returns 'x' for each touched row of a table.
+/// Returns 'x' for each touched row of a table and '.' for each other row, or "all".
 template <class C, class TableT>
 std::string touched(C& ctx, const TableT& table) {
   if (table.all_touched()) return "all";
@@ -55,7 +55,7 @@ std::string touched(C& ctx, const TableT& table) {
 
 constexpr Index vocabulary = 13, dim = 5, items = 9;
 
-/// Ids and labels of a step, some of them padding.
+/// Ids and labels of a step. Some labels are -1, which losses with .ignore = -1 do not count.
 struct Batch {
   Tensor<Index, 1, Naive> id, label;
   explicit Batch(Index step) : id(items), label(items) {

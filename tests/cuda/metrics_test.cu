@@ -107,7 +107,7 @@ const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>>{.s
                                                                               .selection = {.factor = 0.8}},
                       Linear{.model_dim = dim}};
 
-/// The input of metrics on one backend: a mixture after a step, logits and labels.
+/// The input of metrics on one backend: a mixture with the results of a forward pass, logits, signals and labels.
 template <class T, class B>
 struct Batch {
   typename B::Context& ctx;
@@ -222,7 +222,7 @@ void check_metrics_of_experts() {
       all.insert(all.end(), {static_cast<double>(e.expert), e.norm, e.share});
     return all;
   });
-  const double of_search = 1e-5;  // a search to a duality gap of 1e-12 finds the point only within about 1e-6
+  const double of_search = 1e-5;  // pareto_gap ends at a duality gap of 1e-12; its point has an error of up to 1e-6
   batches.same(
       [](auto& b) {
         const auto weights = metric::gate_weights(b.ctx, b.saved.plan);

@@ -14,7 +14,8 @@ using Attentive = AttentionAware<SoftmaxTopK>;
 template <class T, class G>
 void expect_same_of(const G& gate, bool causal, const std::vector<std::string>& zeros,
                     const std::vector<std::string>& alone) {
-  // Scores are sums of products that go through an exponential.
+  // Similarities and attention scores are sums of products. An exponential then magnifies their rounding errors, so the
+  // tolerances are larger than for other gates.
   constexpr double scale = 20, rounding = 100 * relative_tolerance<T> / 1e3;
   Backends on;
   const auto run = [&](Index experts, Index width, Case c) {
@@ -53,7 +54,7 @@ TEST_CASE("TokenSimilarity, tau per call: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, Similar{.scores = {.experts = 5}}, 6,
                            {.items = 33, .tau = 0.2, .expected = {.scale = 20}});
-  // A tau so large that every item gets the mean over all items: one row of probabilities.
+  // With so large a tau, every item gets the mean probabilities of all items, so all rows are equal.
   const Similar gate = with_model_dim(Similar{.scores = {.experts = 5}, .mixing = {.causal = false}}, 6);
   const auto params = init_params<double, Cuda>(gate, on.cuda, Seed{1});
   const auto x = uniform_tensor<double>(on.cuda, Seed{2}, 1, 33, 6);

@@ -7,7 +7,7 @@ using namespace gatefold::test;
 
 namespace {
 
-/// Compares group_by on both backends. The elements after the last group must not change.
+/// Compares group_by on both backends. The elements of `order` after the last group are not compared.
 void expect_same_groups(const std::vector<Index>& keys, Index groups) {
   Backends on;
   const Index n = static_cast<Index>(keys.size());

@@ -92,8 +92,8 @@ TEST_CASE("cuda: RoundedWeights: a custom loop has the same bits") {
     // [snippet rounded]
     RoundedWeights<CudaBf16> rounded;
     const auto forward_and_backward = [&] {
-      rounded.refresh(ctx, params);              // after whatever wrote params: one pass over the weights
-      const auto use = ctx.use(rounded.packed);  // while it lives, products read the copies
+      rounded.refresh(ctx, params);              // call it after params change; it reads the weights once
+      const auto use = ctx.use(rounded.packed);  // while `use` exists, products read the copies
       pass.run();
     };
     // [/snippet]

@@ -47,7 +47,8 @@ struct SelectionRun {
 
 using Ranks = double (*)(Index item, Index expert);
 
-/// Compares a selection on both backends: the plan, what it saves, and the adjoints of rank, q and items together.
+/// Compares a selection on both backends: the plan, the saved values, the sum of the adjoints of rank and q, and the
+/// gradients of the parameters.
 template <class T = double, class S>
 void expect_same_selection(const S& given, Index items, Index experts, Ranks ranks, const Case& sizes = {}) {
   Backends on;
@@ -140,7 +141,7 @@ TEST_CASE("TopK: one renormalised expert has no gradient") {
 TEST_CASE("ScheduledTopK: matches the naive backend") { expect_same_for_all_ranks(ScheduledTopK{.k = 2}); }
 TEST_CASE("ScheduledTopK: takes k from the call") {
   for (const Index k : {3, 6}) expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = k});
-  // One renormalised expert has no gradient, two have one.
+  // With k = 1, the only weight is renormalised to 1, so the ranks have no gradient. With larger k they have one.
   expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = 1, .expected = {.zeros = {"dcandidates"}}});
 }
 TEST_CASE("Dense: matches the naive backend") { expect_same_for_all_ranks(Dense{}); }

@@ -128,7 +128,7 @@ TEST_CASE("cuda: gates and experts on shards match one process") {
   }
   SUBCASE("bfloat16") {
     const Mixture mixture{top_k, mlp};
-    // The gate's gradient sums 7 floats in another order; each addition may lose 2^-24.
+    // The gate's gradient adds 7 floats in another order than one process. Each addition may lose 2^-24.
     expect_one_process<float, CudaBf16>(mixture, {}, 1, 1e-6);
   }
 }

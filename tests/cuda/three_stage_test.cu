@@ -46,7 +46,7 @@ void check_data() {
   expect_same(on, "place", naive.items.place, cuda.items.place, {});
 }
 
-/// Trains six epochs, two in each stage, from the same parameters on both backends.
+/// Trains six epochs from the same parameters on both backends.
 template <class T, class M, class StagesT>
 void check_stages(const M& mixture, const StagesT& stages) {
   Backends on;

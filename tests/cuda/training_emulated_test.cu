@@ -1,6 +1,6 @@
-// The emulator counts the CUDA calls of a training step. A later step allocates no memory, and the host does not wait,
-// except once per mixture and direction with cuBLAS experts, and once in a Trainer for the loss. A graph can repeat a
-// step.
+// The emulator counts the CUDA calls of a training step. Later steps allocate no memory. In a later step, the host
+// waits only in two cases: once per mixture and direction (forward, backward) if cuBLAS computes the experts, and once
+// in a Trainer, for the loss. A graph can repeat a step.
 
 #include <doctest/doctest.h>
 
@@ -112,7 +112,8 @@ void expect_no_allocation(const L& model) {
   }
 }
 
-/// Returns how often the host waits for the device in f. Every copy to the host is a wait.
+/// Returns how often the host waits for the device in f. Checks that f allocates no memory, and that there are as many
+/// copies as waits.
 template <class F>
 std::uint64_t waits_of(const F& f) {
   calls().by_name.clear();
@@ -304,7 +305,7 @@ TEST_CASE("cuda: a layer in training launches only the listed kernels") {
     CHECK(beyond(less->forward, more->forward) == "combine 1, dispatch 1, gating 1, product 4");
     CHECK(beyond(less->backward, more->backward) ==
           "bias 3, combine 1, cuBLAS 2, experts 1, gating 1, gradient 2, offsets 1, product 2, update 1, zeros 2");
-    CHECK(beyond(less->update, more->update) == "AdamW 6");  // tensors of parameters
+    CHECK(beyond(less->update, more->update) == "AdamW 6");  // one launch for each of the 6 tensors of parameters
   }
 }
 

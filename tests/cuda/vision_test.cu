@@ -1,4 +1,4 @@
-// A vision transformer and attacks on images give the same on the device as on the host.
+// A vision transformer and attacks on images give the same results on the device as on the host.
 
 #include <doctest/doctest.h>
 

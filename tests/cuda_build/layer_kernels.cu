@@ -87,7 +87,7 @@ int main() {
   Cuda::Context ctx;
   train_all<float>(ctx);
   train_all<double>(ctx);
-  serve(ctx, layer(update::HeavyBall{}), {.bfloat16 = true});
-  serve(ctx, Residual{update::Plain{}, mixture(SoftmaxTopK{}, gated)}, {.bfloat16 = true});
+  serve(ctx, layer(update::HeavyBall{}), {.weights = Weights::bfloat16});
+  serve(ctx, Residual{update::Plain{}, mixture(SoftmaxTopK{}, gated)}, {.weights = Weights::bfloat16});
   round_all();
 }

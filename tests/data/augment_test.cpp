@@ -99,7 +99,7 @@ TEST_CASE("CropAndFlip: every place occurs equally often; half of the images are
   for (Index n = 0; n < items; ++n) {
     const Index place = std::find(&y(n, 0), &y(n, 0) + 9, 5.0f) - &y(n, 0);
     ++places[static_cast<std::size_t>(place)];
-    // A neighbour of the middle on the same row is in every crop, on the side that tells the direction.
+    // Every crop has pixel 4 or 6 next to pixel 5 (the middle). Without mirroring, 4 is on the left and 6 on the right.
     const bool left_is_4 = place % 3 > 0 && y(n, place - 1) == 4, right_is_6 = place % 3 < 2 && y(n, place + 1) == 6;
     mirrored += !left_is_4 && !right_is_6;
   }
@@ -210,7 +210,7 @@ TEST_CASE("Mixup: every other item is chosen, with equal probability") {
 }
 
 TEST_CASE("Mixup: items and targets are mixed alike; targets sum to 1") {
-  // The target of an item is its one-hot row, so row n of the mixed targets is λ and 1 − λ.
+  // The target of item n is the one-hot row of n. So a row of the mixed targets has λ at n and 1 − λ at the other item.
   const Index items = 64, classes = 64;
   const auto check = [&]<class T>(T) {
     Cpu::Context ctx(2, true);

@@ -55,7 +55,7 @@ Bytes idx_file(std::vector<std::uint32_t> extents, const Bytes& elements, std::u
   return file;
 }
 
-/// Returns two images of 3 x 4 with the elements 0 … 23.
+/// Returns an IDX file of two images of 3 x 4 with the elements 0, 11, 22, …, 253.
 Bytes small_images() {
   Bytes elements(24);
   for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint8_t>(i * 11);

@@ -346,8 +346,8 @@ TEST_CASE("checkpoint: shards read only their experts and exchange no tensors") 
                     dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
     dist::save_checkpoint(shard, folder.file(), trainer);
     dist::load_checkpoint(shard, folder.file(), trainer);
-    // An expert has 16·500·2 parameters and twice as many moments. The shards may exchange only names and sizes, which
-    // they compare.
+    // The weights of an expert have 16·500·2 parameters and twice as many moments. The shards may exchange only short
+    // messages, for example hashes of the shared tensors and numbers of experts.
     CHECK(shard.traffic().given < 16 * 1024);
   });
   CHECK(support::read_bytes(folder.file()).size() > 8 * 16000 * 3 * sizeof(float));
@@ -427,7 +427,7 @@ TEST_CASE("checkpoint: after a failed save all shards continue training") {
        {{"gatefold.x", ""}}},
   };
   for (const Way& way : ways) {
-    if (way.hook && !support::hears_system_calls) continue;  // other builds can observe them
+    if (way.hook && !support::hears_system_calls) continue;  // the address sanitizer hides system calls from tests
     CAPTURE(way.sentence);
     const support::TempDirectory folder;
     const std::filesystem::path path = folder.path / way.path;

@@ -214,7 +214,7 @@ TEST_CASE("DataParallel: accumulates partial batches, clips with the global norm
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
       const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
-                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};  // without a loss of the whole batch
+                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};  // no auxiliary loss: it depends on the batch
       Trainer trainer{ctx,
                       model_of(dist::ExpertParallel{plain, &shard}),
                       dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
@@ -296,7 +296,7 @@ TEST_CASE("DataParallel: gradients of shards add up to the whole gradient") {
       trainer.forget();
       // [snippet gradient]
       trainer.accumulate(x, y);
-      dist::all_reduce(shard, ctx, trainer.grads);  // now that of the batch, of what all hold and of the experts here
+      dist::all_reduce(shard, ctx, trainer.grads);  // the gradient of the batch: shared tensors, experts of this shard
       // [/snippet]
       sums[i] = values_of(trainer.grads);
       trainer.forget();
@@ -312,7 +312,7 @@ TEST_CASE("DataParallel: gradients of shards add up to the whole gradient") {
         continue;
       }
       for (std::size_t j = 1; j < sums.size(); ++j) {
-        CHECK(sums[j][t] == terms[j][t]);  // the gradient of an expert is complete where the expert is
+        CHECK(sums[j][t] == terms[j][t]);  // the shard of an expert has its complete gradient
         found[t].insert(found[t].end(), sums[j][t].begin(), sums[j][t].end());
       }
       partial[t] = found[t];
@@ -441,8 +441,8 @@ static_assert(!given<NormalizedGd> && !given<Clipped<Clipped<Sgd>>> && !given<Cl
 static_assert(!given<InGroups<Clipped<Sgd>, Sgd>> && !given<InGroups<Sgd, Scheduled<Clipped<Sgd>>>>);
 static_assert(!given<Clipped<InGroups<Sgd, InGroups<Sgd, NormalizedGd>>>>);
 static_assert(!given<dist::Zero<InGroups<Clipped<Sgd>, Sgd>, Shard>>);
-// These rules compute the norm over all shards themselves. They do not work inside Zero, which passes only some rows to
-// them.
+// SyncNorm computes the norm over all shards itself. It does not work inside Zero, which passes only some rows of a
+// tensor to it.
 using Synced = dist::SyncNorm<NormalizedGd, Shard>;
 static_assert(given<Synced> && given<InGroups<Synced, Sgd>> && given<Clipped<Scheduled<Synced>>>);
 static_assert(!given<InGroups<Synced, NormalizedGd>>);

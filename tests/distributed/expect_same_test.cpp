@@ -130,7 +130,7 @@ TEST_CASE("expect_same: throws after a step with different optimizer options") {
   };
   CHECK(said([](bool) { return optim::AdamW{}; }) == "");
   CHECK(differs([](bool odd) { return optim::AdamW{.beta1 = odd ? 0.5 : 0.9}; }));
-  CHECK(differs([](bool odd) { return optim::AdamW{.beta2 = odd ? 0.5 : 0.999}; }));  // the beta of its moments
+  CHECK(differs([](bool odd) { return optim::AdamW{.beta2 = odd ? 0.5 : 0.999}; }));  // the second moments differ
   CHECK(differs([](bool odd) { return optim::Clipped{optim::Sgd{.lr = 0.1}, odd ? 1e-4 : 1e-3}; }));
 }
 

@@ -240,7 +240,7 @@ TEST_CASE("ExpertParallel: random experts draw the same numbers as one process")
     mixture.forward(one, params, x, u, saved, extra);
     auto grads = zeros_like(one, params);
     backward(mixture, one, params, x, saved, du, dx, grads, extra);
-    CHECK(!std::equal(u.data(), u.data() + dim, u.data() + 2 * dim));  // sequence 1 has other dropped values
+    CHECK(!std::equal(u.data(), u.data() + dim, u.data() + 2 * dim));  // item 2 has other dropped values than item 0
     for (const dist::Placement& placement :
          {dist::Placement{}, dist::Placement{{0, 0, 0, 0}}, dist::Placement{{1, 0, 1, 0}}})
       for (Index shards : {2, 3, 13}) {  // of thirteen shards, one has no items
@@ -315,7 +315,7 @@ TEST_CASE("ExpertParallel: gates that need all items have bit-identical gradient
                     grads.gate);
     for (const auto& part : gate)
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-    CHECK(sum == expected);  // one shard has the whole gradient
+    CHECK(sum == expected);  // one shard has the whole gradient, the others have 0
   }
 }
 
@@ -372,7 +372,7 @@ TEST_CASE("ExpertParallel: attention-aware gates match one process") {
           if (part[i].size() == sum.size())
             for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += part[i][k];
         }
-        if (joined.size() == expected[i].size()) {  // y, dx, and the gradients of experts, which one shard has
+        if (joined.size() == expected[i].size()) {  // y, dx, gradients of experts: each shard has other rows
           CHECK(joined == expected[i]);
         } else {
           for (std::size_t k = 0; k < sum.size(); ++k) CHECK(sum[k] == doctest::Approx(expected[i][k]).epsilon(1e-12));

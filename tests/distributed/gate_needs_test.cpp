@@ -130,7 +130,7 @@ TEST_CASE("GivenScores: returns the items as logits; backward adds adjoints") {
 
 namespace {
 
-/// Adds up a row in place.
+/// Writes the sum of row n to sum[n].
 struct RowSum {
   double* sum;
   template <class Lanes>
@@ -163,7 +163,7 @@ constexpr Index items = 12, dim = 5, experts = 4, steps = 3;
 template <class GateT>
 constexpr bool is_enough = dist::local::is_enough<GateT, Cpu>();
 
-/// A gate of a user.
+/// A user-defined gate.
 struct Own : SoftmaxTopK {};
 
 auto model_of(const auto& gate) {

@@ -33,7 +33,7 @@ std::vector<std::byte> message(Index i, Index j, Index r) {
 TEST_CASE("Group: shards of several processes exchange messages and count traffic") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 5}) {
-      const bool meets = shards == 5;  // waiting before each exchange does not change the counts
+      const bool meets = shards == 5;  // true: shards wait for each other before an exchange; the counts are equal
       Processes all(processes);
       std::atomic<int> wrong = 0;
       std::vector<std::thread> threads;

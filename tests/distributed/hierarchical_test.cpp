@@ -47,7 +47,7 @@ void on_ranks(int ranks, const std::function<void(Processes::World)>& program) {
   for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { program({&all, r}); });
   for (auto& thread : threads) thread.join();
 }
-/// Returns 0 to 3 letters from each rank to each other rank.
+/// Returns the mail of `rank`: up to 3 letters to each other rank, and up to 3 from each.
 Mail mail_of(int rank, int ranks, int round) {
   Mail mail;
   for (int k = 0; k < 3; ++k)

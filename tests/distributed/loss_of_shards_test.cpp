@@ -65,7 +65,7 @@ TEST_CASE("LossOfShards: throws without a shard") {
 TEST_CASE("LossOfShards: takes the mean over the targets of all shards") {
   const auto labels = [](Cpu::Context&, Index items, Index width) {
     std::vector<Index> all;
-    for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // no target of the first shards counts
+    for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // the loss ignores the first 5 targets
     return all;
   };
   check_loss(CrossEntropy{.ignore = -1}, labels);

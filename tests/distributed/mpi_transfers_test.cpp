@@ -121,7 +121,7 @@ using dist::mpi::Progress;
 
 namespace {
 
-/// Returns whether transfers complete although only the progress thread asks MPI about them.
+/// Returns true if the transfers complete without MPI calls of this thread, by the calls of the progress thread.
 bool arrives(Progress& progress, const Transfers& transfers) {
   return dist::wait_until(Seconds(20), [&] {
     const auto alone = progress.pause();

@@ -75,7 +75,9 @@ TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   const auto given = [&](dist::ExchangeOptions exchange, const auto& expert) {
     return test::run_payload<Cpu>(world, c, expert, shards, placement, exchange, anywhere).given;
   };
-  std::vector<std::uint64_t> rows(3), slots_from(3), slots_to(3);  // of a shard, to or from other shards
+  // For each shard: the rows of items that it sends to other shards, the slots of its items on other shards, and the
+  // slots of other shards' items on this shard.
+  std::vector<std::uint64_t> rows(3), slots_from(3), slots_to(3);
   for (Index i = 0; i < shards; ++i) {
     const auto mine = dist::Range::of(PayloadCase::items, i, shards);
     for (Index n = mine.first; n < mine.first + mine.count; ++n) {

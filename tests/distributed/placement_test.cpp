@@ -140,7 +140,7 @@ TEST_CASE("DividedSlots (1): divides an expert's slots among its copies") {
     for (Index j = 0; j < shards; ++j)
       for (Index e = 0; e < experts; ++e)
         counts[static_cast<std::size_t>(j)][static_cast<std::size_t>(e)] =
-            j == 2 ? 0 : static_cast<Index>(generator() % (round % 2 ? 3 : 9));  // below 3: more copies than slots
+            j == 2 ? 0 : static_cast<Index>(generator() % (round % 2 ? 3 : 9));  // odd rounds: copies without slots
     std::mutex mutex;
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {

@@ -245,7 +245,7 @@ OfShard part_of(Cpu::Context& ctx, Index shard, Index shards, Whole& whole) {
   return part;
 }
 
-/// Computes a step in loops.
+/// Computes a step of NormalizedGd in loops.
 Whole stepped(Cpu::Context& ctx, const optim::NormalizedGd& gd, std::uint64_t seed) {
   Whole p = random_bank(ctx, 100), g = random_bank(ctx, seed);
   std::vector<double> norm(gd.per_expert ? five : 1), squares = norm;
@@ -275,7 +275,7 @@ auto mixture_of_five() { return Mixture{SoftmaxTopK{.scores = {.experts = five},
 bool is_expert(const Name& name) { return name.str().find("expert.") != std::string::npos; }
 auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{}, branch}, 2}; }
 
-/// The parameters after some steps, by tensor.
+/// Returns the values of each tensor.
 using Values = std::vector<std::vector<double>>;
 Values values_of(const auto& params) {
   Values all;

@@ -1,6 +1,6 @@
 // Reads any bytes as a safetensors file whose tensors can have scales for blocks (FP8 and MXFP4). Each tensor is read
 // or refused. A tensor that is read has as many elements as its shape says, whether it is read as a whole or in two
-// parts. The reader holds at most a few times the size of the file.
+// parts. The reader holds at most 128 times the size of the file plus 64 KiB.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Reads any bytes as a file of save_frozen. If the file is refused, the reason is a FileError. If it is read, the
 // parameters are saved in both forms, mappable or not. The saved file gives the same results. Saving again gives the
-// same bytes if the form is that of the input. The reader holds at most a few times the size of the file.
+// same bytes if the form is that of the input. The reader holds at most 32 times the size of the file plus 64 KiB.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -62,7 +62,7 @@ int fuzz::frozen(const std::uint8_t* bytes, std::size_t size) {
   try {
     check(false);
   } catch (const FileError&) {
-    FUZZ_REQUIRE(mapped);  // only other files have checked numbers and scales
+    FUZZ_REQUIRE(mapped);  // numbers and scales of mapped files are not checked before
   }
   return 0;
 }

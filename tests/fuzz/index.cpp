@@ -1,6 +1,6 @@
 // Uses any bytes as the index of a safetensors file in several parts, which are in the same folder. If the index is
 // accepted, the tensors are those of the parts that it names, and the metadata is that of the index. If it is refused,
-// nothing has changed. The reader holds at most a few times the size of the index.
+// nothing has changed. The reader holds at most 64 times the size of the index plus 64 KiB.
 #include <algorithm>
 #include <cstdint>
 #include <fstream>

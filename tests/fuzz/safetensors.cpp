@@ -1,6 +1,6 @@
 // Reads any bytes as a safetensors file, as metadata and into a small pack. read_metadata accepts each file that load
 // accepts, and saving the tensors again gives the same bits. A file that is accepted would be refused if it were one
-// byte longer or shorter. The reader holds at most a few times the size of the file.
+// byte longer or shorter. The reader holds at most 16 times the size of the file plus 32 KiB.
 #include <algorithm>
 #include <cstdint>
 #include <string>

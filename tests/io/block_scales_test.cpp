@@ -169,7 +169,7 @@ TEST_CASE("encode_fp8 (3): a changed square is encoded with nearest codes") {
     CHECK((int(bytes[3]) & 0x7f) == 0x7f);
     CHECK(int(bytes[4]) == 0xff);
   }
-  // Zeros need no scale; a file may round the scale.
+  // Zeros need no scale. The last argument rounds a scale to the type that the file stores.
   std::vector<float> scale(4, 0), zeros(values.size(), 0.0f);
   std::vector<std::byte> bytes(values.size(), std::byte{1});
   block_scales::encode_fp8(zeros.data(), 1, rows, columns, bytes.data(), scale.data(), as_it_is);

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The system calls of the library, in order.
+/// One system call of the library.
 struct Call {
   enum Kind { write, sync, sync_folder, rename } kind;
   std::string file;   // the file that was written, or the old name
@@ -189,7 +189,7 @@ TEST_CASE("Replacement: without commit only the old file remains") {
 }
 
 TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
-  if (!gatefold::support::hears_system_calls) return;  // other builds can observe them
+  if (!gatefold::support::hears_system_calls) return;  // the address sanitizer hides system calls from tests
   const TempDirectory temp;
   const std::string before = version(1), after = version(2);
   put(temp.file(), before);

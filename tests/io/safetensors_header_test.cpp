@@ -112,7 +112,7 @@ TEST_CASE("read_header: missing or malformed tensor fields throw") {
   CHECK(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1]}})") == "offset 8: tensor \"a\": no data_offsets");
-  const auto inside = [](std::size_t depth) {  // of a field that the format does not have
+  const auto inside = [](std::size_t depth) {  // nested arrays in a field that the format does not have
     return R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"new":)" + std::string(depth, '[') +
            std::string(depth, ']') + "}}";
   };
@@ -194,7 +194,7 @@ TEST_CASE("read_header: reads 100,000 tensors") {
 #endif
   const safetensors::Header header = header_of(file.path);
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-  CHECK(held() - before < 2 * json.size());  // and the text itself during reading
+  CHECK(held() - before < 2 * json.size());  // during reading, also the text of the header is held
 #endif
   REQUIRE(header.tensors.size() == n);
   CHECK(header.name(header.tensors[n - 1]) == "layers.99999.weight");

@@ -63,7 +63,7 @@ Model make_model() {
   Model m;
   m.layers.resize(2);
   for (Linear& layer : m.layers) {
-    layer.weight.resize(3, 5);  // an odd number of floats, so what follows is not aligned in the file
+    layer.weight.resize(3, 5);  // an odd number of floats, so the next tensor is not aligned to 8 bytes in the file
     layer.bias.resize(2);
   }
   std::get<0>(m.rest).resize(3);
@@ -112,7 +112,7 @@ Pair make_pair() {
 const std::string kPairData{"\x00\x00\x80\x3f\x00\x00\x00\xc0\x02\x01\x00\x00\x00\x00\x00\x00", 16};
 const std::string kPairA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]})";
 const std::string kPairB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[8,16]})";
-// The form in which we write files: wide elements first.
+// The form in which io::save writes the pair: wide elements first.
 const std::string kWrittenA = R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]})";
 const std::string kWrittenB = R"("b":{"dtype":"I64","shape":[1],"data_offsets":[0,8]})";
 

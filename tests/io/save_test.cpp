@@ -177,7 +177,7 @@ TEST_CASE("save: saving in parts through a symbolic link throws") {
 }
 
 TEST_CASE("save: kill -9 leaves the old or the new checkpoint") {
-  if (!gatefold::support::hears_system_calls) return;  // other builds can observe them
+  if (!gatefold::support::hears_system_calls) return;  // the address sanitizer hides system calls from tests
   for (const Index before : {-1, 0, 20})
     for (const Index after : {0, 20}) {
       CAPTURE(before);
@@ -267,7 +267,7 @@ TEST_CASE("Save: several writers produce the files of one writer") {
   for (const Index most : {0, 20}) {
     const TempDirectory alone, together;
     save(alone.file(), 4, most);
-    // The first shard has elements [1] and [2] of tensor a, the other has [0].
+    // The first writer has elements 1 and 2 of tensor a, and b. The second has element 0 of a, and c.
     join(together.file(), most, {{{4, 8}}, {{0, 8}}, {}}, {{{0, 4}}, {}, {{0, 16}}});
     CHECK(contents(together) == contents(alone));
   }

@@ -1,8 +1,8 @@
 // Trains compositions of tests/descriptors on four shards and writes their checkpoints into a folder. Each composition
-// is trained from the start, and also continued from a checkpoint. One of them is also trained with experts that move
-// between shards. Also writes the outputs of a model that serves with and without copies of its experts. bits.sh
-// compares the files that 1 to 4 processes write. Four processes with two threads each act as two nodes, whose messages
-// are gathered on the way.
+// is trained for half of the steps, saved, loaded and continued. Some are also trained with experts that move between
+// shards, or with exchanges in bfloat16 or in chunks. Also writes the outputs of a model that serves with and without
+// copies of its experts. bits.sh compares the files that 1 to 4 processes write. Four processes with two threads each
+// act as two nodes, between which dist::Hierarchical combines messages.
 //
 //   mpirun -n R bits FOLDER THREADS
 #include <cstdint>

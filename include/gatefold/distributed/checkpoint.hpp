@@ -30,8 +30,8 @@ namespace gatefold::dist {
 ///         only one shard has changed it
 /// @throws FileError if a process cannot open the files that shard 0 has created; the path must be on a file system
 ///         that all processes share
-/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
-///         step. The old files are unchanged then, and a program that catches the error can continue training
+/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards. The old files are
+///         unchanged then, and a program that catches the error can continue training on all shards
 /// @cost   the cost of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard
 ///         holds the experts of another shard
 template <class ShardT, class R>
@@ -41,7 +41,7 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// Loads a checkpoint into a run on several shards. The files can be written by any number of shards, or by one
 /// process.
 /// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
-///         unchanged on every shard, and the shards stay in step
+///         unchanged on every shard
 /// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor of the
 ///         run changes. Different values of tensors that all shards hold are detected after loading; the run has then
 ///         changed
@@ -202,7 +202,7 @@ class AsyncCheckpoint {
     wait();
     return true;
   }
-  /// Waits until the checkpoint has finished. If it throws, the old files are unchanged.
+  /// Waits until the checkpoint has finished. If wait() throws, the old files are unchanged.
   /// @throws the errors of dist::save_checkpoint; ArgumentError if shards wait for different checkpoints
   void wait() {
     const OneThread::Scope alone(alone_);

@@ -30,7 +30,7 @@ struct Of;
 /// the norm of all gradients; the bits of this norm do not depend on which shard holds which expert. The loss must be
 /// scaled by LossOfShards.
 /// @throws ArgumentError from begin if shards begin with different parameters (for example because of different seeds)
-///         or with different learning rates; DeviceError if another shard has failed
+///         or with different learning rates; Error if another shard has failed
 /// @cost   all_reduce of the gradients that are not sharded, and of one number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
@@ -57,13 +57,13 @@ struct DataParallel {
     expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
     return optimizer.begin(ctx, params);
   }
-  /// Replaces the gradients by their sums over the shards, equation (1) of DataParallel. It is called before the norm
-  /// is measured and before the step.
+  /// Replaces the gradients by their sums over the shards, equation (1) of DataParallel. A Trainer calls it before
+  /// `measure` and `step`.
   template <class C, class Pack>
   void reduce(C& ctx, Pack& grads) const {
     all_reduce(*shard, ctx, grads);
   }
-  /// Returns Σ g², the sum of the squares of all gradients of all shards.
+  /// Returns ‖g‖² of equation (1), for gradients that `reduce` has summed over the shards.
   template <class C, class Pack>
   optim::Measured measure(C& ctx, const Pack& grads) const;
   template <class C, class Pack, class StateT>
@@ -79,14 +79,15 @@ struct Zero;
 template <class OptimizerT, class ShardT>
 struct SyncNorm;
 
-/// Compile-time properties of optimizers that compute a norm of gradients. On several shards, an optimizer must not
-/// compute the norm itself, because this norm would include only the gradients of one shard.
+/// Compile-time properties of optimizers: whether they compute a norm of gradients, and whether they can update parts
+/// of a tensor separately. On several shards, an optimizer must not compute the norm itself, because this norm would
+/// include only the gradients of one shard.
 namespace norms {
 
 template <class O>
 struct Of {
   static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm of the gradients itself
-  static constexpr bool given = !taken;       // the optimizer needs at most a norm that the caller passes
+  static constexpr bool given = !taken;       // the optimizer uses no norm, or gets the norm from the caller
   static constexpr bool by_element = !taken;  // the step of an element depends only on that element
   static constexpr bool in_rows = true;       // the optimizer can update some rows without the others
 };

@@ -51,7 +51,7 @@ inline std::uint64_t hash(const Placement& p) {
   return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
 }
 /// Returns a hash of the extra inputs of a gate (router) that must be the same on all shards: the seed and the step of
-/// its noise, k, the length of sequences, and the temperature tau.
+/// its noise, k, the stage of a DistilledTop1 (`distilled`), the length of sequences, and the temperature tau.
 std::uint64_t number_of_extra(const auto& extra) {
   std::uint64_t number = 0;
   const auto add = [&number](auto value) {

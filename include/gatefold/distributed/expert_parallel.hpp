@@ -24,8 +24,8 @@ namespace dist {
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   n: the items of all shards as one batch, in shard order      (1)
 ///
 /// ExpertParallel replaces its member `mixture` in a model, and computes the same values as this Mixture in one process
-/// with the whole batch. The values are equal bit for bit if the gate picks some experts for each item (a sparse plan).
-/// All shards call it together, each with its own items; a shard can have 0 items.
+/// with the whole batch. On the CPU, the outputs are equal bit for bit if the plan is a SparsePlan and
+/// `exchange.bfloat16` is false. All shards call it together, each with its own items; a shard can have 0 items.
 ///
 /// Items are sent to the shards of their experts, and the results are sent back (SlotExchange). The gate routes the
 /// items of all shards as one batch (GlobalGate). Each shard computes one term of the gradient of the gate;
@@ -38,12 +38,14 @@ namespace dist {
 /// change the bits of the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError if the placement has entries, but not one shard for each expert;
-///         ArgumentError on several shards if the gate needs each sequence on one shard (SoftMoe, similarity), but the
-///         extra inputs have no sequence length; ArgumentError on all shards if a gate gets different noise, k, length
-///         or tau on different shards; DeviceError if another shard has failed
+///         ArgumentError if there are several shards and the gate needs each sequence on one shard (SoftMoe,
+///         similarity), but the extra inputs have no sequence length; ArgumentError on all shards if a gate gets
+///         different noise, k, length, tau or stage (DistilledTop1) on different shards; Error if another shard has
+///         failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward sends one row for each pair of an item and a
 ///         shard that holds experts of the item, and returns one row for each slot. Backward transfers as many rows as
-///         forward. If the experts do not apply the weights, backward transfers one row for each slot in each direction
+///         forward if it uses weighted_backward of the experts (Mixture); otherwise one row for each slot in each
+///         direction
 /// @order  the order of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {

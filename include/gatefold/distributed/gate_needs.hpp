@@ -43,7 +43,7 @@ enum class Sees {
 
 /// True for a HashGate, which routes each item independently of all other items. Each shard then routes only its own
 /// items. For other gates with a SparsePlan, values of other shards are gathered (see Sees), even if the gate routes
-/// each item independently.
+/// each item independently. Specialise it for your own gate.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 

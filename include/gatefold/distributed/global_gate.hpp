@@ -46,10 +46,10 @@ void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<co
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.
 ///
 /// The plan and the auxiliary losses are the same as in one process. Pass padding masks and an attention trace for this
-/// shard's items. Noise, k, length and tau must be the same on all shards.
+/// shard's items. Noise, k, length, tau and the stage of a DistilledTop1 must be the same on all shards.
 /// @cost   for N items on all shards together: if logits are gathered, transfers of N·E values (3·N·E for a gate with
 ///         mixes_within_sequences), and the selection for N items on every shard. If items are gathered, transfers of
-///         N·D values, and the gate for N items on every shard
+///         N·D values, the gate for N items on every shard, and in backward a Shard::sum of one number for each pick
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
@@ -134,7 +134,7 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees != global::Sees::items) {  // a row of `seen` affects only the weights of its own item
+        if constexpr (sees != global::Sees::items) {  // no sum: row n of `seen` affects only the weights of item n
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
           const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);

@@ -123,8 +123,8 @@ class Hierarchical {
 
   /// The second of the three exchanges, within the node. Messages between ranks of the node are sent directly. Bytes
   /// for another node go to the rank of this node that has the same number within its node as the receiver. In cross(),
-  /// this rank sends the bytes to the receiver as one message. The message has the sizes of its parts, then the parts,
-  /// in the order of the ranks of this node.
+  /// that rank sends the bytes of all ranks of this node to the receiver as one message. The message has the sizes of
+  /// its parts, then the parts, in the order of the ranks of this node.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -212,7 +212,7 @@ class Hierarchical {
       }
   }
   /// Reads the sizes at the beginning of the message from node b, checks them, and stores where the bytes of each rank
-  /// of this node begin.
+  /// of node b begin.
   void find_parts(int b) {
     const std::byte* const message = arrived_.data() + messages_[index(b)].first;
     std::size_t start = messages_[index(b)].first + header();

@@ -12,8 +12,8 @@ namespace gatefold::dist {
 /// DataParallel adds the terms of all shards. A shard can have no items or no counted targets; its own loss is then
 /// ignored. All shards must call the functions together.
 /// @tparam learns  whether the wrapped loss has parameters, which all shards share
-/// @cost   an exchange of a few numbers forward and backward; for a loss with parameters also two scalings of all
-///         gradients
+/// @cost   two exchanges of one number in forward, and one in backward. For a loss with parameters, backward also
+///         scales all gradients twice
 template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
 struct LossOfShards {
   LossT loss;

@@ -9,8 +9,8 @@
 
 #include "gatefold/backend/elementwise.hpp"
 
-/// Copies and sums in the memory of exchanged data. HostMemory and DeviceMemory have the same functions, so code for
-/// shards is written once.
+/// Functions that copy and add the data that shards exchange, in host memory or on a device. HostMemory and
+/// DeviceMemory have the same functions, so code for shards is written once.
 namespace gatefold::dist {
 
 /// The range [first, first + count). Range::of divides the numbers 0 … things − 1 into `places` consecutive ranges of

@@ -27,8 +27,8 @@ namespace gatefold::dist {
 ///         even
 /// @return the number of experts that have moved
 /// @throws ArgumentError on all shards if `to` does not match the model and the shards, differs between shards or has
-///         copies of experts, or if accumulated parts of a batch still wait for a step; DeviceError if another shard
-///         has failed. In these cases, and after bad_alloc, no expert has moved
+///         copies of experts, or if accumulated parts of a batch still wait for a step; Error if another shard has
+///         failed. In these cases, and after bad_alloc, no expert has moved
 /// @cost   moved rows are transferred once, in an exchange for each tensor. Until the last exchange has ended, this
 ///         shard's experts, their gradients and their optimizer state are in memory twice
 template <class ShardT, class R>

@@ -26,7 +26,7 @@ struct MpiOptions {
 ///       ...                            // dist::run(world, shards, program)
 ///     } catch (const std::exception& error) {
 ///       world.fail(error.what());      // the other ranks stop waiting
-///       std::cerr << error.what();     // before ~Mpi: when one rank returns, the launcher ends the other ranks
+///       std::cerr << error.what();     // before ~Mpi, because the launcher ends the other ranks when one returns
 ///       return 1;
 ///     }
 ///
@@ -34,9 +34,10 @@ struct MpiOptions {
 /// communicator, so its messages never mix with the messages of the program. Any thread can call it, but only one at a
 /// time.
 ///
-/// If a rank fails, it sends its message to the other ranks, whose exchange throws `DeviceError{"rank 2: message"}`. If
-/// a rank is killed, the launcher detects this and ends the other ranks. If a rank hangs or has left early, exchange
-/// throws after the timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
+/// If a rank fails, it sends its error message to the other ranks, whose exchange then throws
+/// `DeviceError{"rank 2: message"}`. If a rank is killed, the launcher detects this and ends the other ranks. If a rank
+/// hangs or has left early, exchange throws after the timeout and names the rank. After a failure of any rank, the
+/// world refuses further exchanges.
 ///
 /// The destructor waits for the destructors of the other ranks. After a failure, it waits for at most 5 seconds, so
 /// that the other ranks can report the failure; otherwise it waits for at most the timeout plus 5 seconds. If a rank is

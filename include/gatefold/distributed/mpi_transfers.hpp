@@ -93,8 +93,9 @@ class Transfers {
     return text;
   }
 
-  /// Cancels the messages of the exchange. Waits up to `limit` for transfers that both sides have started. Transfers
-  /// that only one side has started never access the messages again once all ranks have called abandon.
+  /// Ends the exchange after a failure: cancels its receives, waits up to `limit` until all transfers are complete, and
+  /// frees the remaining requests. Transfers that only one side has started never access the messages again once all
+  /// ranks have called abandon.
   /// @return true if MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)

@@ -35,9 +35,9 @@ struct NcclOptions {
 /// All processes construct it together, on an inner world (for example MPI) that must outlive it. Data on the host goes
 /// through the inner world. Before each exchange between devices, the ranks exchange the sizes of their messages
 /// through the inner world. The inner world therefore detects a rank that has failed, is late or runs a different
-/// program, and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the
-/// rank aborts its communicator, reports the error to the other ranks and throws. After a failure of any rank, the
-/// world refuses further exchanges.
+/// program, and NCCL transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish within
+/// the timeout, the rank reports the error to the other ranks, aborts its communicator and throws. After a failure of
+/// any rank, the world refuses further exchanges.
 /// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
@@ -85,7 +85,8 @@ class Nccl {
   void finish() requires StartingWorld<W> { world_.finish(); }
   /// Delivers messages between devices. The data must be complete when the function is called, and has arrived when it
   /// returns.
-  /// @throws DeviceError if a rank has failed, runs a different program or is late, or if NCCL reports an error
+  /// @throws ArgumentError if a message is not in memory of the device on which this world was created; DeviceError if
+  ///         a rank has failed, runs a different program or is late, or if NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (failed_) throw DeviceError(sentence_);
     or_fail(*this, [&] {

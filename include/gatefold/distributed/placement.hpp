@@ -9,7 +9,7 @@
 
 namespace gatefold::dist {
 
-/// A copy of an expert on a shard other than its first shard.
+/// A copy of an expert on a shard other than Placement::shard_of[expert].
 struct Copy {
   Index expert, shard;
   friend bool operator==(const Copy&, const Copy&) = default;
@@ -147,8 +147,8 @@ inline double imbalance(const std::vector<Index>& loads, const Placement& placem
          static_cast<double>(total);
 }
 
-/// Divides the work on an expert among the shards that hold a copy of it. The unit of work is a slot: one item that the
-/// expert computes. Expert e has n slots on c shards:
+/// Divides the work of each expert among the shards that hold the expert. The unit of work is a slot: one item that the
+/// expert computes. Expert e is on c shards, and has n slots from the items of all shards:
 ///
 ///     shard i of the c that hold expert e:  [⌊i n/c⌋, ⌊(i+1) n/c⌋) of the n slots of e, in the order of shards    (1)
 ///

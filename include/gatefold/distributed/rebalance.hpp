@@ -23,7 +23,7 @@ namespace gatefold::dist {
 /// @cost   add: O(E) for each ExpertParallel with E experts, without transfers; of_all: one Shard::sum of E numbers for
 ///         each ExpertParallel
 struct ExpertLoads {
-  /// [branches][E] The number of slots that this shard has computed for each of the E experts of each mixture. The
+  /// [mixtures][E] The number of slots that this shard has computed for each of the E experts of each mixture. The
   /// number is 0 if the expert is on another shard.
   std::vector<std::vector<Index>> slots{};
 
@@ -107,9 +107,9 @@ Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& 
 
 namespace planning {
 
-/// Assigns experts to shards, in the order of decreasing load per place. Each expert goes to the shards that have the
-/// smallest load so far. A place is room for one expert on a shard. Returns for each expert the numbers of its shards,
-/// ascending.
+/// Assigns experts to shards, in the order of decreasing loads[e] / places[e], the load per place. A place is room for
+/// one expert on a shard. Each expert goes to the shards with room that have the smallest load so far. Returns for each
+/// expert the numbers of its shards, ascending.
 /// @param places  [E] number of shards for each of the E experts; an expert gets fewer shards if the other shards have
 ///         no room
 /// @param room    largest number of experts on a shard

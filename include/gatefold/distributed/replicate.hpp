@@ -22,7 +22,7 @@ namespace gatefold::dist {
 /// @param to  the new placement of each ExpertParallel, in the order of the parameters
 /// @return the number of copies
 /// @throws ArgumentError on all shards if `to` does not match the model and the shards, or differs between shards;
-///         DeviceError if another shard has failed. In these cases, and after bad_alloc, the parameters are unchanged
+///         Error if another shard has failed. In these cases, and after bad_alloc, the parameters are unchanged
 /// @cost   rows that arrive are transferred once, in an exchange for each tensor. During the call, this shard's experts
 ///         are in memory twice. Afterwards, each forward of an ExpertParallel with copies has one more exchange, of one
 ///         number for each expert

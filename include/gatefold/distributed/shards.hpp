@@ -17,9 +17,9 @@ namespace gatefold::dist {
 
 /// The communicator of one shard of a run: it exchanges data with the other shards. run() passes it to the program.
 ///
-/// All shards call each function below, in the same order and with sizes that agree.
-/// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
-///         failed or runs a different program, or if another process hangs
+/// All shards must call the functions that exchange data, in the same order and with sizes that agree.
+/// @throws ArgumentError if another thread is in a function of this shard; Error if another shard of this process has
+///         failed; DeviceError if another process has failed or hangs, or if another shard runs a different program
 template <World W>
 class Shard {
  public:
@@ -42,8 +42,9 @@ class Shard {
   /// Sends the bytes out[j] to each shard j and receives in[j] from it, in host memory.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
   /// Sends the bytes out[j] to each shard j and receives in[j] from it, in the given kind of memory, for example
-  /// memory_of(ctx). work() runs during the exchange, and overlaps transfers through host memory to other processes if
-  /// the world has begin and finish. work() must not start another exchange, and must not touch the bytes.
+  /// memory_of(ctx). work() runs during the exchange. Bytes that go to other processes through host memory are
+  /// transferred while work() runs, if the world has begin and finish and RunOptions::measure_waiting is false. work()
+  /// must not start another exchange, and must not touch the bytes.
   /// @cost   on a device, the host waits for the context twice without `work`, or three times with `work`. It waits
   ///         once more if the bytes are copied through host memory
   template <class M, class Work = NoWork>
@@ -200,8 +201,9 @@ class Shard {
 
 /// Options of run.
 struct RunOptions {
-  /// If true, processes wait for each other before each exchange, so that Traffic.waiting can be measured. This costs a
-  /// short message to each other process. No bytes are then sent to other processes while a shard computes.
+  /// If true, processes wait for each other before each exchange, so that Traffic.waiting includes the time of waiting
+  /// for other processes. This costs a short message to each other process. No bytes are then sent to other processes
+  /// while a shard computes.
   bool measure_waiting = false;
 };
 
@@ -213,8 +215,8 @@ struct RunOptions {
 ///
 /// @param shards  number of shards, at least the number of processes. The bits of the results depend on it
 /// @throws ArgumentError if there are fewer shards than processes, or if processes pass different numbers of shards;
-///         the first exception of a shard of this process, after all shards have ended; DeviceError if another process
-///         has failed, or if a thread cannot be started
+///         the first exception of a shard of this process, after all shards of this process have ended; DeviceError if
+///         another process has failed, or if a thread cannot be started
 template <World W, class F>
 void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the number of processes)"},
@@ -249,11 +251,11 @@ void run(W& world, Index shards, const F& program, const RunOptions& options = {
 }
 
 /// Runs f() on every shard and makes the shards agree on errors. If f throws FileError or ArgumentError on some shards,
-/// every shard throws the error of the lowest-numbered of these shards. All shards therefore stay in step, and can
-/// catch the error and continue. f must not exchange data with other shards.
+/// every shard throws the error of the lowest-numbered of these shards. All shards can therefore catch the error and
+/// continue together. f must not exchange data with other shards.
 /// @throws FileError or ArgumentError on all shards if f() throws it on a shard. Any other exception of f() is thrown
 ///         only on its shard, and ends the run
-/// @cost   a small exchange
+/// @cost   a small exchange, and a second one for the message if f() throws
 template <class ShardT, class F>
 void collectively(ShardT& shard, const F& f) {
   enum Outcome : Index { done, file, argument };

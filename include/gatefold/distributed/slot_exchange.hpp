@@ -17,7 +17,7 @@ namespace gatefold::dist {
 /// Options for the transfer of rows between shards. The rows are items, outputs of experts, and their gradients.
 struct ExchangeOptions {
   bool bfloat16 = false;  // rounds floats to bfloat16, which halves the bytes; doubles are not rounded
-  Index chunks = 1;       // parts of each shard's experts: rows of one part are transferred while another part computes
+  Index chunks = 1;       // number of parts of each shard's experts; one part computes while rows of another are sent
 };
 
 /// Transfers the slots of all shards' items to the shards of their experts, and the results back. A slot is one row of
@@ -36,8 +36,8 @@ class SlotExchange {
  public:
   static constexpr Index all = -1;  // pass it as `chunk` to transfer all chunks
 
-  /// Exchanges between all shards which slots (an item for an expert) and rows each shard will send, and prepares the
-  /// transfers.
+  /// Sends to each shard the number of rows and of slots of each expert (a slot is an item for an expert) that it will
+  /// receive from this shard, and the row that each slot reads. Prepares the transfers.
   /// @param own  the slots of this shard's items, of all experts
   /// @param rows  number of rows from which these slots read
   /// @param placement  which shard holds which expert
@@ -125,9 +125,9 @@ class SlotExchange {
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// Transfers the rows that experts read to the shards of the experts. `from` [N, W] has the rows of this shard's
-  /// items. Writes to `to` [rows(), W] the rows that this shard's experts read. work() runs during the exchange
-  /// (Shard::exchange).
+  /// Transfers the rows that experts read to the shards of the experts. `from` [own rows, W] has the rows from which
+  /// this shard's own slots read, for example its items. Writes to `to` [rows(), W] the rows that this shard's
+  /// experts read. work() runs during the exchange (Shard::exchange).
   /// @param chunk  a chunk of the experts. Transfers only the rows that this chunk reads and no earlier chunk has read
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
@@ -323,7 +323,7 @@ class SlotExchange {
   Index chunks_ = 1;
   std::vector<Range> slots_of_{};  // [chunks] ranges of the received slots, sorted by expert
   std::vector<Index> counts_{};    // [experts] the number of received slots of each expert
-  // [experts] If an expert has copies: how many of its slots are computed by shards before this one.
+  // [experts] The number of slots of each expert that the shards before this one compute; 0 without copies.
   std::vector<Index> before_here_{};
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;

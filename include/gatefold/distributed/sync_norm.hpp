@@ -14,16 +14,17 @@
 
 namespace gatefold::dist {
 
-/// Wraps an update rule (which combines a layer's input and output) that uses a norm over the items of a batch, or an
+/// Wraps an update rule (which combines a branch's input and output) that uses a norm over the items of a batch, or an
 /// optimizer that uses a norm of gradients. The norm is then taken over all shards.
 ///
 ///     Residual{dist::SyncNorm{update::SharpnessAware{.norm = update::Norm::batch}, &shard}, branch}
 ///
 ///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
 ///
-/// The rows of shard j are u_j, n_j and dz_j (see SharpnessAware for n and dz). SyncBatchNorm of PyTorch does the same
-/// for the means of a batch. All shards call it together, also shards without items. Forward, infer and backward each
-/// sum one number over the shards. With norms of single items, no exchange is needed.
+/// u_j, n_j and dz_j are the rows of shard j; n = u/‖u‖, and dz is the gradient of the point z of SharpnessAware.
+/// SyncBatchNorm of PyTorch does the same for the means of a batch. All shards call it together, also shards without
+/// items. Forward, infer and backward each sum one number over the shards. With norms of single items, no exchange is
+/// needed.
 /// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
 ///         (WholeBatch)
 /// @throws the errors of the rule; ArgumentError if `shard` is null
@@ -84,8 +85,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Adds the squares of one expert e to sums[e]: the sum of `each` squares, or the square root of this sum if `root` is
-/// true.
+/// Adds to sums[e] the squared norm of the gradient of expert e in one tensor, which is the sum of `each` elements of
+/// `squares`. If `root` is true, adds the norm instead.
 struct AddNorm {
   Index each;
   const double* squares;

@@ -10,7 +10,7 @@
 #include "gatefold/io/safetensors.hpp"
 
 /// The rows of a checkpoint's tensors that one shard reads or writes. gatefold.hpp does not include this header,
-/// because the header needs gatefold::io. Only for host backends.
+/// because the header needs gatefold::io.
 namespace gatefold::dist {
 
 /// Lists the tensors of a pack (a struct of named tensors) with their shapes in a file, which include the experts of

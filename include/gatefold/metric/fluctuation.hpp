@@ -18,8 +18,8 @@ enum class PickChange { set, ordered, first };
 
 namespace metric {
 
-/// Returns a copy of the experts that a plan has for each item, to compare them later with other experts of the same
-/// items (`fluctuation`). A copy is needed because the next step overwrites the plan.
+/// Returns a copy of the experts that a plan has for each item, to compare them with the experts in a later plan
+/// of the same items (`fluctuation`). A copy is needed because the next step overwrites the plan.
 /// @param k  number of picks to keep per item
 /// @return [N, k] experts of each item by decreasing weight, then −1 if an item has fewer than k
 /// @throws ArgumentError unless k >= 1
@@ -92,7 +92,7 @@ struct PicksByWeight {
 };
 
 /// Returns 1 if the experts of item n differ between `before` and `after`, otherwise 0. `what` selects whether sets,
-/// sequences or only the best experts are compared. Negative entries are not experts.
+/// ordered lists or only the best experts are compared. Negative entries are not experts.
 template <class B>
 struct PicksDiffer {
   View<const Index, 2, B> before, after;

@@ -11,7 +11,7 @@ namespace gatefold {
 namespace functor {
 
 /// Returns the position of pick p, class · E + expert, in a table with a row for each class and a column for each of E
-/// experts. Returns −1 if the pick was dropped or its item is padding.
+/// experts. Returns −1 if the pick was dropped, entry p of the plan is unused, or the item is padding.
 template <class T, class B>
 struct ClassAndExpert {
   View<const Index, 1, B> item, expert, labels;

@@ -36,7 +36,7 @@ struct Dispatched {
 /// `functor::chosen` returns e. For an entry that no pick uses, the gate writes `no_pick`.
 /// @throws ArgumentError from `resize` if a size is negative; from `build` if a pick has an expert or item that does
 ///         not exist; from `build_complete` if a pick is dropped or unused; from `dispatch` unless the plan was built
-///         after the last `resize`. On a device, negative items and dropped picks are not detected
+///         after the last `resize`. On a device, `build` and `build_complete` throw no error for wrong experts or items
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
 /// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -151,9 +151,9 @@ struct SlotItems {
 };
 
 /// Computes the outputs of items: out[n] = Σ w[s] z[s] over the slots s of item n in ascending order; z[s] is the
-/// output of an expert and w[s] its weight (1 if `weight` is empty). If `accumulate` is true, adds the sum to out[n]
-/// instead. On the CPU every product is rounded before it is added. The functor `take`, if given, stores the elements
-/// (for_rows).
+/// output of an expert and w[s] its weight (1 if `weight` is empty). If `accumulate` is true, adds the products to
+/// out[n] instead, one after the other. On the CPU every product is rounded before it is added. The functor `take`, if
+/// given, stores the elements (for_rows).
 /// @tparam Z  the type in which z is stored
 template <class T, class B, class Z>
 struct Combine {

@@ -64,7 +64,7 @@ class Slots {
 };
 
 constexpr Index kOthers[] = {0, 3, kSlots};
-/// offsets[i] = others[i]
+/// offsets[i] = kOthers[i]
 struct WriteOthers {
   Index* offsets;
   GATEFOLD_HD void operator()(Index i) const { offsets[i] = i < 2 ? 3 * i : kSlots; }
@@ -129,7 +129,7 @@ TEST_CASE("cuda: cuBLAS experts: forward reads externally changed offsets") {
   });
 }
 
-#ifdef NDEBUG  // otherwise a second copy of the offsets finds the change
+#ifdef NDEBUG  // assertions would compare the host copy with the offsets and detect the change
 /// The backward pass relies on offsets that do not change after forward. Here the offsets change, and the backward pass
 /// gives the products of the old offsets, which shows that it does not read the offsets again.
 TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
@@ -143,7 +143,7 @@ TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
   slots.outer(dw);
   CHECK(backward.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});
   CHECK(dw.values() == std::vector<float>{2, 3});
-  slots.outer(again);  // reading values was a primitive in between
+  slots.outer(again);  // values() calls the primitive to_host, which discards the host copy of the offsets
   CHECK(again.values() == std::vector<float>{3, 2});
 }
 #endif

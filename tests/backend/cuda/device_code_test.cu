@@ -9,8 +9,8 @@ using namespace gatefold;
 using namespace gatefold::detail_::device;
 
 TEST_CASE("cuda: device_code: reports code that has tensor cores") {
-  // These tests are compiled for 8.0 and newer. Without hardware only the tests named after Hopper are compiled for
-  // sm_90a.
+  // These tests are compiled for 8.0 or newer. Without hardware, only hopper_layers, hopper_product, tensor_map and
+  // warpgroup are compiled for sm_90a.
   CHECK(device_code() != DeviceCode::plain);
 }
 

@@ -52,7 +52,7 @@ static __global__ void run(E epilogue, const float* first, const float* second, 
   at.store(c + j, finished_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums));
 }
 
-/// Checks columns [j, j + count) of 24 one by one.
+/// Checks that the columns [j, j + count) of 24 have the values of `host`, and that the other columns do not change.
 template <int Matrices, class C, class E, class Host>
 void check(Cuda::Context& ctx, const E& epilogue, const std::vector<float>& v, const std::vector<float>& w,
            const Host& host, double tolerance) {
@@ -185,6 +185,6 @@ TEST_CASE("cuda: every activation function on vectors equals single values") {
           return -((2 * x * x - 1 - x) / (x + 3));
       }
     };
-    check<1, float>(ctx, Functions{which}, v, v, host, 1e-4);  // float beside double; a log near 0 loses some bits
+    check<1, float>(ctx, Functions{which}, v, v, host, 1e-4);  // float, not double; a log near 0 loses some bits
   }
 }

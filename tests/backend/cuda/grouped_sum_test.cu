@@ -83,8 +83,8 @@ TEST_CASE("cuda: grouped_sum: an expert's bits do not depend on others") {
   CHECK(difference(alone, among) == "");
 }
 TEST_CASE("cuda: grouped_sum: many rows are not summed in one chain") {
-  // Each addition rounds by up to half a unit of the sum so far. The error of one long chain would be a thousand times
-  // as large.
+  // Each addition rounds by up to half a unit in the last place of the sum so far. One long chain would have an
+  // error of about 600 times the bound below.
   const Index n = 1 << 16;
   const std::vector<float> tenths(static_cast<std::size_t>(n), 0.1f);
   const float sum = sums_of({n}, 1, tenths, false)[0];

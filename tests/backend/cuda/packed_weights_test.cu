@@ -282,8 +282,8 @@ TEST_CASE("cuda: PackedWeights: quantising doubles throws") {
 
 TEST_CASE("cuda: products of quantised weights equal products of rounded weights") {
   Cuda::Context ctx;
-  // Experts without items, with one item, with a full tile of rows and with a partial one. Depths are no multiples of
-  // 32, of 16, or of 2, and columns no multiples of 4.
+  // Experts without items, with one item, with a full tile of rows and with a partial one. Some depths are no multiples
+  // of 32, of 16, or of 2, and some columns no multiples of 4.
   const std::vector<Index> few{0, 1, 3, 0, 17, 1}, many{0, 3, 0, 70, 33, 32}, one{1}, none{0, 0};
   for (const Weights form : naive::quantised_forms) {
     CAPTURE(static_cast<int>(form));

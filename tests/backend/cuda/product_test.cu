@@ -32,7 +32,8 @@ std::vector<Index> many_experts(Index experts) {
   return counts;
 }
 
-/// Checks every way to read the operands: transposed or not, gathered or not, aligned or not.
+/// Checks operands that are transposed or not, gathered or not, and aligned or not. Unaligned operands are either
+/// transposed or gathered.
 template <class T>
 void check_layouts(const std::vector<Index>& counts, Index depth, Index columns) {
   Cuda::Context ctx;

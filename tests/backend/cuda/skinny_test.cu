@@ -24,8 +24,8 @@ void check_strip() {
   check_ring<Strip, double, 2>();
   CHECK(Strip::threads % Strip::columns == 0);        // each thread has one column
   CHECK(Strip::rows % Strip::row_step == 0);          // all threads have equally many rows
-  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // if each thread loads four values of a, they fill whole rows
-  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // if each thread loads four values of b, they fill whole rows
+  CHECK(Strip::threads % (Strip::depth / 4) == 0);    // with four values of a per thread, the threads load whole rows
+  CHECK(Strip::threads % (Strip::columns / 4) == 0);  // with four values of b per thread, the threads load whole rows
   CHECK(Strip::depth % 4 == 0);
 }
 
