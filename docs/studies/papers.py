@@ -67,8 +67,9 @@ MOMENTUM = [
         SMOE, ("adam_gamma_0.3", "γ 0.3", ()), ("adam_epsilon_0.1", "γ 1", ()), ("adam_gamma_3", "γ 3", ())]),
     ("Momentum μ, at γ = 1", "smoe", [
         SMOE, ("mu_0.3", "μ 0.3", ()), ("mu_0.5", "μ 0.5", ()), HEAVY_BALL, ("mu_0.9", "μ 0.9", ())]),
-    ("Step γ, at μ = 0.7", "smoe", [
-        SMOE, ("gamma_0.3", "γ 0.3", ()), ("gamma_0.6", "γ 0.6", ()), HEAVY_BALL, ("gamma_1.5", "γ 1.5", ())]),
+    ("Step γ, at μ = 0.7 and μ = 0", "smoe", [
+        SMOE, ("gamma_0.3", "γ 0.3", ()), ("gamma_0.6", "γ 0.6", ()), HEAVY_BALL, ("gamma_1.5", "γ 1.5", ()),
+        ("plain_gamma_0.3", "γ 0.3, μ 0", ())]),
 ]
 MOMENTUM_LAYERS = ["smoe", "heavy_ball", "adam", "robust", "negative", "complex"]
 MOMENTUM_DIRECTIONS = ["smoe", "heavy_ball", "adam"]

@@ -223,9 +223,9 @@ class Sentences(unittest.TestCase):
     def test_a_sentence_that_is_no_longer_true(self):
         self.assertEqual(holds(True, "It is."), "It is.")
         momentum = Momentum()
-        for run, plain in zip(momentum.study.runs["gamma_1.5"], momentum.study.runs["smoe"]):
+        for run, plain in zip(momentum.study.runs["gamma_0.3"], momentum.study.runs["smoe"]):
             run["test"] = plain["test"] + 1
-        with self.assertRaisesRegex(ValueError, "no longer support a sentence, rewrite it: So does"):
+        with self.assertRaisesRegex(ValueError, "no longer support a sentence, rewrite it: With γ = 0.3"):
             momentum.results()
 
 

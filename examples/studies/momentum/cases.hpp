@@ -109,13 +109,12 @@ class Cases {
       if (mu == 0.9) groups.back().cases.push_back("heavy_ball");
       add(make_switch, "mu_" + digits(mu), "μ " + digits(mu), {HeavyBall{.mu = mu, .gamma = 1}});
     }
-    begin("Step γ, at μ = 0.7", "smoe", {"smoe"});
+    begin("Step γ, at μ = 0.7 and μ = 0", "smoe", {"smoe"});
     for (const double gamma : {0.3, 0.6, 1.5}) {
       if (gamma == 1.5) groups.back().cases.push_back("heavy_ball");
       add(make_switch, "gamma_" + digits(gamma), "γ " + digits(gamma), {HeavyBall{.mu = 0.7, .gamma = gamma}});
     }
-    begin("Step γ, without momentum", "smoe", {"smoe"});
-    add(make_switch, "plain_gamma_0.3", "γ 0.3", {HeavyBall{.mu = 0, .gamma = 0.3}});
+    add(make_switch, "plain_gamma_0.3", "γ 0.3, μ 0", {HeavyBall{.mu = 0, .gamma = 0.3}});
   }
 
  private:
