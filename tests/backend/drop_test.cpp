@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("drop: element (n, d) uses random number n·D + d", T, float,
 
 namespace {
 
-/// Returns y[i] = 3 u[i]; u need not be stored in memory
+/// Computes y[i] = 3 u[i]. u need not be stored in memory.
 template <class T>
 struct Triple {
   T *u, *y;

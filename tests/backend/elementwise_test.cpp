@@ -184,7 +184,7 @@ TEST_CASE_TEMPLATE("for_rows: runs steps in order on each finished row", T, floa
           });
         };
       };
-      // Sets log = 2 out, then out += x
+      // Adds 2 out to log, then x to out.
       const functor::InTurn step{functor::AddScaled<T>{T(2), out.data(), log.data()},
                                  functor::AddScaled<T>{T(1), x.data(), out.data()}};
       for_rows(ctx, out.view(), rows(out.view()), step);

@@ -66,7 +66,7 @@ void check_all(typename B::Context&& ctx) {
       for (const Index dim : {0, 1, 20}) check<B>(ctx, items, dim, columns, transposed);
 }
 
-/// Compares grouped_gemm_rows with grouped_gemm. Slots of other experts before and behind must not change.
+/// Compares grouped_gemm_rows with grouped_gemm. The slots before the first and after the last group must not change.
 template <class B>
 void check_grouped(typename B::Context&& ctx) {
   const Index dim = 20, columns = 37, items = 9, offsets[] = {3, 5, 5, 40, 41}, slots = 45, size = slots * columns;

@@ -47,7 +47,7 @@ TEST_CASE("Initial (2): reference weights are U(±1/√(in·out)), biases are 0"
   CHECK(largest(w) <= 1.0 / 32);
   CHECK(largest(w) > 0.999 / 32);
   CHECK(largest(values(initial_biases<double>(ctx, reference, Seed{3}, 16, 30, 64))) == 0);
-  // A medium model has weights of 352 by 352 values.
+  // Experts of the medium model of paper 001 have weights of 352 by 352 values.
   const auto medium = values(initial_weights<float>(ctx, reference, Seed{3}, 1, 352, 352));
   CHECK(largest(medium) <= double(1.0f / 352));
   CHECK(largest(medium) > 0.999 / 352);

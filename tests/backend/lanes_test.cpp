@@ -188,7 +188,7 @@ TEST_CASE("row functors: several lanes give the results of one lane") {
         CHECK(w == weights_of_one);
       }
 
-      // Five picks of three items, of which four have a slot: pick 2 was dropped. Item 1 has no slot.
+      // Four of the five picks of three items have a slot, because pick 2 was dropped. Item 1 has no slot.
       const std::vector<Index> item_offsets{0, 3, 3, 4}, item_slots{0, 1, 3, 2, -1}, pick{4, 0, 3, 1, -1};
       const std::vector<Index> offsets{0, 1, 4}, slot_items{0, 0, 2, 0, -1};
       const std::vector<double> weight{0.5, 2, 9, -1, 0.25};

@@ -12,7 +12,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Returns groups of equal numbers from smallest to largest.
+/// Returns groups of numbers with equal order_key(), lowest group first. NaN is lowest.
 template <class T>
 std::vector<std::vector<T>> ascending() {
   using limits = std::numeric_limits<T>;

@@ -335,7 +335,7 @@ std::string elsewhere(const F& f) {
       .get();
 }
 
-/// Lets another thread run while the first is in a loop over rows.
+/// In row 0, calls for_each on a second thread with `ctx`, the context of the loop over rows.
 struct InRows {
   std::string* said;
   Cpu::Context* ctx;
@@ -355,7 +355,7 @@ TEST_CASE("OneThread: scopes nest in one thread, a second thread throws") {
     const OneThread::Scope one(object), two(object);
     { const OneThread::Scope three(object); }
     CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);
-    CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);  // the first one stays
+    CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == refused);  // scopes of this thread still count
   }
   CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == "");
   const OneThread::Scope again(object);

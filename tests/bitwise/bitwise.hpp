@@ -195,8 +195,8 @@ class Subject {
   rows::Extras<T, B> extras_;
 };
 
-/// Runs forward, backward and infer on 1, 2, 3 and 8 threads. Long loops are divided among threads; with `eager`, all
-/// loops are.
+/// Checks that forward, backward and infer give the bits of one thread on 1, 2, 3 and 8 threads. Long loops are divided
+/// among threads; with `eager`, all loops are.
 template <class T, class B = Cpu, class L>
 void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs = {}) {
   const Subject<T, L, B> subject(part, items, inputs);
@@ -241,7 +241,7 @@ void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
 
 /// Checks that y, carry, dx and dcarry have the same bits for one unit of items, for seven units and for the whole
 /// batch. A unit is `unit` items (1, or the length of a sequence).
-/// @param firsts  first units of the parts of the batch
+/// @param firsts  numbers of the units at which the parts of one and of seven units begin
 template <class T, class B = Cpu, class L>
 void in_any_batch(const L& part, const Inputs& inputs = {}, Index unit = 1,
                   std::initializer_list<Index> firsts = {0, 5, 100}, Index items = many) {

@@ -109,7 +109,7 @@ void Warp::record(CellArray& cells, std::size_t offset, const Touch& touch, std:
   if (const Stamp earlier = cells.record(access, offset, touch.bytes)) report_race("data race", touch, earlier);
 }
 
-/// Reports a race, but only once for each instruction.
+/// Reports a race, but only once for each instruction and launch.
 void Warp::report_race(const std::string& what, const Touch& touch, Stamp earlier) {
   const auto site = static_cast<std::uint32_t>(&touch.in - kernel_.code.data());
   if (!block_.grid_.raced.insert(site).second) return;
@@ -136,8 +136,8 @@ void Warp::acquire(const Releases& releases, int lane) {
   }
 }
 
-/// Applies the order that a strong access to global memory makes: first what it acquires by reading, then what it
-/// releases by writing.
+/// Applies the order that a strong access to global memory makes. A read acquires the releases at its address, or keeps
+/// them for a later fence if it does not acquire. A write adds its own release if it releases or follows a fence.
 void Warp::synchronise(const Instruction& in, std::uint64_t address, int lane, bool write) {
   std::map<std::uint64_t, Releases>& releases = block_.grid_.releases;
   const auto known = releases.find(address);

@@ -16,7 +16,7 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// Returns the result of one thread in %d9. The second pointer is in %d1.
+/// Runs a body in one thread and returns its %d9. %d1 holds the address of a copy of `values`.
 template <class T>
 u64 with_input(const std::string& body, const std::vector<T>& values) {
   const DeviceArray<T> in(values);

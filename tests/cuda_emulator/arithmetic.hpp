@@ -20,9 +20,9 @@ struct Arithmetic {
   Instruction::Execute execute = nullptr;  // nullptr if the instruction does not support the type
 };
 
-/// Removes the modifiers that it handles from the mnemonic and stores their meaning in the instruction.
+/// Each function removes the modifiers that it handles from the mnemonic and stores their meaning in the instruction.
 ///
-/// @returns nothing if the root of the mnemonic is not in the family
+/// @returns nothing if the function does not handle the root of the mnemonic
 std::optional<Arithmetic> select_integer(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_real(Mnemonic& mnemonic, Instruction& in);
 std::optional<Arithmetic> select_logic(Mnemonic& mnemonic, Instruction& in);
@@ -32,7 +32,8 @@ std::optional<Arithmetic> select_conversion(Mnemonic& mnemonic, Instruction& in)
 /// Tries all functions above.
 std::optional<Arithmetic> select_arithmetic(Mnemonic& mnemonic, Instruction& in);
 
-/// Returns the function for `mov d, a`. If `d` or `a` is a vector, it unpacks or packs registers of `bits / elements`.
+/// select_move() returns the function for `mov d, a` without vectors. If `a` is a vector, pack() executes the mov. If
+/// `d` is a vector, unpack() does. Each register of a vector has `bits / elements` bits.
 Instruction::Execute select_move(Type type);
 void pack(char* registers, const Instruction& in, std::uint32_t lanes);
 void unpack(char* registers, const Instruction& in, std::uint32_t lanes);

@@ -64,8 +64,8 @@ bool Block::release_barriers() {
   return released;
 }
 
-/// Completes a barrier if all expected threads have arrived: the number that the instructions give, or all threads that
-/// have not exited.
+/// Completes a barrier if all expected threads have arrived. Expects the number of threads that the instructions give,
+/// otherwise all threads that have not exited. @returns whether it completed the barrier
 bool Block::release(std::uint32_t barrier) {
   Arrivals& arrivals = arrivals_[barrier];
   std::uint32_t waiting = 0, satisfied = 0, expected = arrivals.expected;

@@ -30,8 +30,8 @@ void Warp::begin_bulk_copy(const Instruction& in, int lane, std::uint64_t to, st
   block_.bulk_copies_.push_back({&in, thread, to, barrier, std::move(data), std::move(known)});
 }
 
-/// Delivers the copies that an mbarrier counts, one after the other, until the phase of the mbarrier completes. The
-/// copies may not arrive later than this.
+/// Delivers the copies that an mbarrier counts, one after the other, until the phase of the mbarrier completes. A wait
+/// calls this function, because a GPU may deliver the copies as late as that.
 void Block::deliver_bulk_copies(std::uint64_t where) {
   MbarrierState& barrier = mbarriers_[where];
   const std::uint32_t phase = barrier.phase;
@@ -55,7 +55,8 @@ void Warp::expect_no_bulk_copy() const {
       *copy.in, static_cast<int>(copy.thread % warp_size));
 }
 
-/// Returns for example ` (the mbarrier at 0x400 waits for 64 bytes)`, or "" if no mbarrier waits for bytes.
+/// Returns for example ` (the mbarrier at 0x400 waits for 64 bytes)`, or "" if every mbarrier has got exactly the bytes
+/// that it expects.
 std::string Block::missing_bytes() const {
   for (const auto& [where, barrier] : mbarriers_) {
     if (barrier.bytes == 0) continue;

@@ -10,7 +10,7 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Integers of 16, 32 and 64 bits; `.b` types are unsigned.
+/// Returns Form::run for an integer type of 16, 32 or 64 bits, otherwise nullptr. `.b` types count as unsigned.
 template <class Form>
 Instruction::Execute by_integer(Type type) {
   if (type.floating() || type.packed) return nullptr;
@@ -27,7 +27,7 @@ Instruction::Execute by_integer(Type type) {
   }
 }
 
-/// Floating-point types, one number to a register.
+/// Returns Form::run for a floating-point type with one number in a register, otherwise nullptr.
 template <class Form>
 Instruction::Execute by_scalar_real(Type type) {
   if (type.packed) return nullptr;
@@ -44,7 +44,7 @@ Instruction::Execute by_scalar_real(Type type) {
   }
 }
 
-/// Floating-point types, packed ones too.
+/// Like by_scalar_real(), but also for packed floating-point types.
 template <class Form>
 Instruction::Execute by_real(Type type) {
   if (!type.packed) return by_scalar_real<Form>(type);

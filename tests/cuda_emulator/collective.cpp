@@ -70,7 +70,8 @@ void Warp::gather(const Instruction& in, std::uint32_t pc, std::uint32_t lanes) 
   at_collective_ |= lanes;
 }
 
-/// @returns the lanes that can continue, which are ready again
+/// Completes each collective at which all lanes have arrived, and makes its lanes ready again.
+/// @returns the lanes of the completed collectives
 std::uint32_t Warp::complete_collectives() {
   std::uint32_t completed = 0;
   for (std::uint32_t left = at_collective_; left != 0;) {

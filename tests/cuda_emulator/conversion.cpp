@@ -97,7 +97,7 @@ D convert(S value, const Instruction& in) {
   }
 }
 
-/// Returns the register for a result: signed integers are sign-extended.
+/// Returns the bits that a register holds for a result. Signed integers are sign-extended.
 template <class D>
 uint64_t extended(D value) {
   if constexpr (std::is_integral_v<D>) {

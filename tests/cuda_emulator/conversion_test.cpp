@@ -27,7 +27,7 @@ TEST_CASE("cvt: sign-extends, zero-extends or truncates integers") {
   CHECK(evaluate<i32>("cvt.s32.s8 %o, %a;", 0x1280u) == -128);
   CHECK(evaluate<u32>("cvt.u32.u8 %o, %a;", 0x1280u) == 0x80u);
   CHECK(evaluate<i64>("cvt.s64.s8 %o, %a;", u16{0x00ff}) == -1);
-  // A result narrower than its register is sign-extended.
+  // A signed result narrower than its register is sign-extended, an unsigned one is zero-extended.
   CHECK(evaluate<i32>("cvt.s8.s32 %o, %a;", 0x1ff) == -1);
   CHECK(evaluate<u32>("cvt.u8.u32 %o, %a;", 0x1ffu) == 0xff);
 }

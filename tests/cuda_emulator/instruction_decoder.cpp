@@ -542,7 +542,7 @@ void InstructionDecoder::fence(Mnemonic& mnemonic, Instruction& in) {
 
 void InstructionDecoder::nothing(Mnemonic& mnemonic, Instruction& in) {
   in.op = Opcode::nothing;
-  in.mode = mnemonic.root == "nanosleep";  // lets others run
+  in.mode = mnemonic.root == "nanosleep";  // lets other warps and blocks run
   mnemonic.modifiers.clear();
   while (!lexer_->is(";")) {
     if (lexer_->at_end()) lexer_->fail("';'");

@@ -58,7 +58,7 @@ class InstructionDecoder : protected Places {
 
   /// Reads an address: `[%rd1+16]`, `[name+8]` or `[128]`.
   ///
-  /// @param space  changed from parameter to local if the variable belongs to a call
+  /// @param space  changed from parameter to local if the variable is a parameter of a function or of a call
   /// @returns the offset
   std::int64_t add_address(Space& space);
 
@@ -142,7 +142,7 @@ class InstructionDecoder : protected Places {
   /// otherwise and barriers order it.
   void fence(Mnemonic& mnemonic, Instruction& in);
 
-  /// Decodes hints and sleep, which do nothing.
+  /// Decodes hints, which do nothing, and nanosleep, which lets other warps and blocks run.
   void nothing(Mnemonic& mnemonic, Instruction& in);
 
   using Decode = void (InstructionDecoder::*)(Mnemonic&, Instruction&);

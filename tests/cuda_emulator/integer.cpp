@@ -187,7 +187,8 @@ struct LeadingZeros {
     return static_cast<uint32_t>(std::countl_zero(std::make_unsigned_t<T>(a)));
   }
 };
-/// Computes the position of the most significant bit that is not a sign bit, or ~0 if there is none.
+/// Computes the position of the most significant bit that is not a sign bit, or ~0 if there is none. With `as_shift`,
+/// computes the left shift that moves this bit to the top instead of its position.
 template <bool as_shift>
 struct FindBit {
   template <class T>
@@ -357,7 +358,7 @@ enum class Permutation : std::uint8_t {
 };
 
 /// Returns the selector with which the generic mode has the effect of `mode` with a control of 0 to 3 (table of the PTX
-/// ISA). The lowest byte comes first.
+/// ISA). The lowest four bits choose the lowest byte of the result.
 uint32_t permutation_selector(Permutation mode, uint32_t control) {
   const uint32_t s = control & 3;
   uint32_t selector = 0;

@@ -42,7 +42,7 @@ std::string source_position(const Function& kernel, const Instruction& in);
 class Block;
 class Warp;
 
-/// An mbarrier. Its key is its address in shared memory.
+/// The state of an mbarrier. Block::mbarriers_ finds it by its address in shared memory.
 struct MbarrierState {
   /// An arrival that becomes effective when the earlier copies of its thread have arrived.
   struct Late {
@@ -72,7 +72,8 @@ class Warp {
 
   bool ready() const { return !ready_.empty(); }
 
-  /// Runs until no lane can continue or `budget` instructions are used up.
+  /// Runs until no lane can continue, a path gives way to other warps, or `budget` instructions are used up. Subtracts
+  /// the executed instructions from `budget`.
   void run(std::int64_t& budget);
 
   /// The barrier at which a lane waits, and the operands of its instruction.
@@ -274,7 +275,7 @@ class Block {
 
   void start(std::uint64_t number);
 
-  /// @returns true if all threads have ended; otherwise they wait for another block or have run for long
+  /// @returns true if all threads have ended; false if a thread has executed nanosleep or the block has run for long
   bool run();
 
  private:
@@ -320,7 +321,7 @@ class Block {
   Viewpoint view_;
   std::uint32_t alive_ = 0;
   bool sleeping_ = false;
-  int fruitless_waits_ = 0;  // waits at mbarriers in vain since the last arrival or timeout
+  int fruitless_waits_ = 0;  // consecutive waits at mbarriers in vain since the block began or continued to run
   std::int64_t executed_ = 0;
 };
 

@@ -26,7 +26,8 @@ class Lexer {
   /// Moves to the next token if the current token is `text`. @returns true if the current token was `text`
   bool accept(std::string_view text);
 
-  /// @throws Fault unless the token is `text`
+  /// Moves to the next token.
+  /// @throws Fault unless the current token is `text`
   void expect(std::string_view text);
 
   /// Returns true if a ':' follows the token, as after a label.

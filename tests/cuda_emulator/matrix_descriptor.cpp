@@ -25,8 +25,8 @@ std::uint32_t MatrixDescriptor::address(std::uint32_t outer, std::uint32_t k) co
   } else {
     place += along_brick * stride_offset + across_brick * leading_offset;
   }
-  // Applies the swizzle: in row r of a pattern with rows of 128 bytes, the parts of 16 bytes are exchanged by XOR with
-  // r.
+  // Applies the swizzle: in row r of a pattern with rows of 128 bytes, the number of each part of 16 bytes is XORed
+  // with r modulo width.
   return place ^ ((place >> 7 & (width - 1)) << 4);
 }
 

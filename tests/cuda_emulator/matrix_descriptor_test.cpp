@@ -14,7 +14,7 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
 TEST_CASE("MatrixDescriptor: decodes its fields") {
-  // A descriptor holds addresses and offsets without the last 4 bits and without bits from the 18th on.
+  // A descriptor holds only bits 4 to 17 of addresses and offsets.
   const MatrixDescriptor matrix(u64{0x2abc} | u64{0x1234} << 16 | u64{0x0ff1} << 32 | u64{5} << 49 | u64{2} << 62,
                                 true);
   CHECK(matrix.start == 0x2abc0);

@@ -10,8 +10,8 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-// A thread that waits in vain lets all others run for a while. After this number of consecutive waits in vain, no
-// thread can still arrive.
+// A thread that waits in vain lets the other warps run for a while. After this number of consecutive waits in vain in a
+// block, the emulator assumes that no thread can still arrive.
 constexpr int most_fruitless_waits = 1 << 17;
 
 }  // namespace
@@ -29,8 +29,8 @@ void Warp::arrive(MbarrierState& barrier, std::uint32_t count, const Instruction
   barrier.settle();
 }
 
-/// Makes the arrivals of threads that arrive after their copies. First delivers the copies that no thread has waited
-/// for yet.
+/// Makes the arrivals of threads that arrive after their copies. Before each arrival, delivers the earlier copies of
+/// its thread that are still under way.
 void Block::arrive_late(MbarrierState& barrier) {
   for (const MbarrierState::Late& late : std::exchange(barrier.late, {})) {
     std::erase_if(late.warp->copies_[late.lane].under_way, [&](const Warp::Copy& copy) {

@@ -14,8 +14,8 @@ using u64 = std::uint64_t;
 
 namespace {
 
-/// Declares an mbarrier b for `count` arrivals and memory s with a word per thread. %r1: s, %r2: b, %r3: the word of
-/// the thread, %r4: the word of the corresponding thread in the next warp.
+/// Returns PTX that declares an mbarrier b for `count` arrivals and memory s with a word per thread. %r1: s, %r2: b,
+/// %r3: the word of the thread, %r4: the word of the same lane in the other warp of a pair (0 and 1, 2 and 3).
 std::string prologue(u32 count) {
   return ".shared .align 8 .b8 b[8];\n.shared .align 16 .b8 s[1024];\nmov.u32 %r1, s; mov.u32 %r2, b;\n"
          "shl.b32 %r3, %r0, 2; xor.b32 %r4, %r3, 128; add.u32 %r3, %r1, %r3; add.u32 %r4, %r1, %r4;\n"

@@ -32,7 +32,8 @@ struct Type {
 
 enum class Space : std::uint8_t { generic, global, shared, local, parameter, constant };
 
-/// The operations of the interpreter itself. All operations that use only registers are `arithmetic`.
+/// The operations of the interpreter itself. An instruction that computes each lane's result only from registers of
+/// this lane is `arithmetic`.
 enum class Opcode : std::uint8_t {
   refused,
   arithmetic,
@@ -106,12 +107,12 @@ struct Instruction {
   bool integral = false;                  // .rni, .rzi ...: rounds to an integral value
   bool saturate = false, flush = false;   // .sat, .ftz
   bool strong = false;                    // atomic, .relaxed, .volatile ...: does not race with other strong accesses
-  bool acquire = false, release = false;  // also orders later or earlier accesses for other blocks
+  bool acquire = false, release = false;  // orders later (acquire) or earlier accesses between blocks
   bool relaxed = false;                   // an mbarrier operation that orders nothing
   bool aligned = false;                   // a barrier at which the threads of a warp arrive together
   bool negative = false;                  // @!p
   std::uint32_t guard = Operand::none;
-  std::uint32_t target = 0;        // target of a branch or call, or number of the branch table
+  std::uint32_t target = 0;        // target of a branch, or index of a branch table or of a call
   std::int64_t offset = 0;         // offset of the address in bytes
   std::int64_t second_offset = 0;  // offset of the second address of a copy into shared memory
   const Operand* operands = nullptr;
@@ -223,7 +224,7 @@ struct Function {
     Special special;
   };
 
-  /// `call`: copies arguments to the callee's parameters; its return copies results back.
+  /// The copy of one argument to a parameter, by `call`, or of one result back to the caller, by the return.
   struct Copy {
     std::uint32_t to, from, bytes;  // offsets and size in local memory
   };
@@ -240,7 +241,7 @@ struct Function {
   std::vector<Call> calls;
   std::vector<Constant> constants;
   std::vector<SpecialRow> specials;
-  std::uint32_t registers_bytes = 0;  // the part of the register file that is poisoned when a block starts
+  std::uint32_t registers_bytes = 0;  // the part of the register file that is poisoned when a Warp is constructed
   std::uint32_t file_bytes = 0;       // the whole register file of a warp
   std::vector<std::unique_ptr<Operand[]>> operand_storage;
 };

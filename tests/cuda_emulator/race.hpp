@@ -1,9 +1,10 @@
-// Data races: two accesses to one byte that no barrier orders. At least one of them is a write, and at least one is
+// Data races: two accesses to one byte that are not ordered. At least one of them is a write, and at least one is
 // weak. The blocks of a launch are concurrent, independent of the order in which the emulator runs them.
 //
 // Time is divided into segments. A segment belongs to one block. It ends when a barrier of the block or of one of its
-// warps completes, or when a different block continues. A stamp holds the thread of an access and its segment. The cell
-// of a word keeps the stamps with which a later access can race:
+// warps completes, at other events that order threads of the block (order.hpp), or when a different block continues. A
+// stamp holds the thread of an access and its segment. The cell of a word keeps the stamps with which a later access
+// can race:
 //
 //   two writes  more than one only if they are strong (atomics): a weak write that does not race comes after all others
 //   two reads   from two blocks if possible, otherwise from two warps, otherwise from two threads. If the next write is
@@ -208,7 +209,7 @@ class CellArray {
     return conflict;
   }
 
-  /// Calls f(stamp) for the recorded writes to whole words.
+  /// Calls f(stamp) for the recorded writes to a range of whole words.
   template <class F>
   void for_writes(std::size_t offset, std::size_t bytes, F f) const {
     for_cells(offset, bytes, [&](const Cell& cell) {
@@ -230,7 +231,7 @@ class CellArray {
     }
   }
 
-  // A split word holds this mark and the number of its bytes.
+  // A split word holds this mark and the index of its entry in split_.
   static constexpr std::uint64_t split_mark = ~std::uint64_t{0};
   bool is_split(std::size_t word) const { return words_[word].write[0].bits == split_mark; }
   SplitWord& split(std::size_t word);

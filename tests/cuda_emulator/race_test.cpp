@@ -201,7 +201,7 @@ TEST_CASE("release and acquire: order accesses of two blocks") {
             before + "@!%p2 bra END;\n" + publish + "bra END;\nREAD: @!%p2 bra LOOK;\nSPIN: nanosleep.u32 1;\n" + look +
             "setp.eq.u32 %p3, %r2, 0; @%p3 bra SPIN;\n" + after +
             "LOOK: bar.sync 1;\n"
-            "ld.global.u32 %r3, [%d0+180];\nEND:",  // of thread 41
+            "ld.global.u32 %r3, [%d0+180];\nEND:",  // the word of thread 41
         {2}, {64});
   };
   const std::string release = "st.release.gpu.global.u32 [%d0], 1;", acquire = "ld.acquire.gpu.global.u32 %r2, [%d0];",

@@ -35,8 +35,8 @@ double computed(Real16<mantissa, least> x, bool) {
   return x.value();
 }
 
-/// Returns the register for a value: rounded to its type, flushed and saturated. It is rounded only once, because `x`
-/// is exact or wide enough. A NaN becomes the canonical NaN of devices.
+/// Returns `x` as a register holds it: rounded to its type, flushed and saturated. It is rounded only once, because `x`
+/// is exact or wide enough. A NaN becomes the canonical NaN of devices, except for .f64.
 template <class T, class C>
 T finished(C x, bool flush, bool saturate) {
   if (saturate) x = x > 0 ? (x < 1 ? x : C(1)) : C(0);  // NaN gives 0

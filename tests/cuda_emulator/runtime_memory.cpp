@@ -76,7 +76,8 @@ struct Copy {
     }
     return cudaSuccess;
   }
-  // Pageable memory is read when the call is made, but a graph would read it each time it runs.
+  // Returns true if a host end of the copy is not pinned. Such a copy cannot be captured, because it accesses the host
+  // memory during the call, but a graph would access this memory each time it runs.
   bool pageable() const {
     return (target() == Side::host && !is_pinned(to, bytes)) || (source() == Side::host && !is_pinned(from, bytes));
   }

@@ -78,8 +78,8 @@ bool blocking(const Stream& stream) {
   return !(stream.flags & cudaStreamNonBlocking) && stream.device == current_device();
 }
 
-// Refuses work of the legacy stream if a blocking stream is being captured: the legacy stream waits for all blocking
-// streams, which a graph cannot express.
+// Refuses work of the legacy stream if a blocking stream is being captured, and invalidates the capture. The legacy
+// stream waits for all blocking streams, and a graph cannot express such a wait.
 cudaError_t check_legacy(cudaStream_t stream) {
   if (!is_legacy(stream)) return cudaSuccess;
   return invalidate(blocking) ? cudaErrorStreamCaptureImplicit : cudaSuccess;
@@ -138,9 +138,9 @@ cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// Lets a stream wait for an event. If the event was recorded in a capture, the stream joins this capture, and the work
-// of the stream that recorded the event counts as joined. The recorded operations run in the order of the calls, so the
-// wait itself needs no operation.
+// Lets a stream wait for an event. If the event was recorded in a capture, the stream joins this capture. The stream
+// that recorded the event counts as joined if it has captured no work after the event. The recorded operations run in
+// the order of the calls, so the wait itself needs no operation.
 cudaError_t wait_event(cudaStream_t stream, cudaEvent_t event) {
   const Event* found = objects().events.find(event);
   if (!found || !known_stream(stream)) return cudaErrorInvalidResourceHandle;

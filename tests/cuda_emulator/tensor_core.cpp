@@ -60,7 +60,8 @@ void TensorCore::multiply_add(const Row& a, const Columns& b, int depth, Sums& c
   for (int j = 0; j < columns && !finite; ++j) c[j] = special[j] == 0 ? c[j] : special[j];
 }
 
-/// Adds the products of [begin, end). Uses no 64-bit numbers, so that the compiler vectorises over the columns.
+/// Adds the products of [begin, end) to c. The loops over products use no 64-bit numbers, so that the compiler
+/// vectorises them over the columns.
 void TensorCore::add(const Row& a, const Columns& b, int begin, int end, Sums& c) const {
   std::int32_t largest[columns];
   for (int j = 0; j < columns; ++j) largest[j] = exponent_of(c[j]);

@@ -91,7 +91,7 @@ CUresult CUDAAPI encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, c
       (swizzle != CU_TENSOR_MAP_SWIZZLE_NONE && row > width)) {
     return invalid;
   }
-  // The first stride is ignored, as the documentation says.
+  // The first element stride is ignored, as the documentation says.
   if (!all<cuuint32_t>(element_strides + 1, rank - 1, 1, 1)) not_modelled("a stride of elements other than 1");
   // The documentation does not say whether rows that are narrower than the swizzle are adjacent or begin one width of
   // the swizzle apart.

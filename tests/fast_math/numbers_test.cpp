@@ -6,7 +6,8 @@
 #include "gatefold/gatefold.hpp"
 
 // Compiled with -ffast-math, which lets a compiler replace x + a - b by x + (a - b). Functions that round by such sums
-// must still be right. On x86-64 this test uses the base instruction set, where the compiler may change all operators.
+// must still be right. On x86-64 this test uses the base instruction set, in which multiply-adds are also operators
+// that the compiler may change.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
 #error "this test says something only when it is compiled with -ffast-math"
 #endif
@@ -15,7 +16,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Returns the largest relative error of f between two numbers, in epsilons.
+/// Returns the largest relative error of f for arguments between `from` and `to`, in epsilons.
 template <class T, class F>
 double worst(const F& f, long double (*exact)(long double), double from, double to) {
   using V = cpu::Register<T>;

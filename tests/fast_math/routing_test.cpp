@@ -70,7 +70,8 @@ std::vector<Index> best(const int* row, Index experts, Index k) {
   return order;
 }
 
-/// Runs a selection on ranks and checks its plan: experts exist, and every pick has one slot.
+/// Runs a selection on ranks, checks its plan and passes the plan to f. Experts must exist, and every pick that is not
+/// dropped must have one slot.
 template <class T, class S, class F>
 void for_plans(const S& policy, const F& f, const Noise& noise = {},
                const std::vector<Index>& numbers = {1, 2, 7, 16, 40}) {

@@ -119,7 +119,7 @@ TEST_CASE("affinity: a thread with one processor keeps it") {
 
 TEST_CASE("affinity: workers keep all processors if their caller moves") {
   const Processors all = allowed();
-  const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // with more threads, none would spin
+  const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // if threads > processors, none spins
   cpu::Workers workers(threads);
   std::vector<Processors> seen(static_cast<std::size_t>(threads));
   const auto look = [&] {

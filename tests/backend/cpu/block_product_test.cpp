@@ -90,7 +90,7 @@ struct Task {
                   i + 1 < blocks.size() ? &blocks[i + 1] : nullptr, add ? cpu::Into::add : cpu::Into::store,
                   in_rows ? Sums<T>::rows(to, stride) : Sums<T>::panels(to, rows));
     }
-    // Collects the sums element by element from either layout; what lies past the columns does not count.
+    // Collects the sums element by element from either layout. Skips elements past the last column.
     std::vector<T> elements;
     for (std::size_t i = 0; i < blocks.size(); ++i)
       for (Index r = 0; r < rows; ++r)
@@ -186,7 +186,7 @@ TEST_CASE("block product: bfloat16 weights give the results of rounded floats") 
     Task<float> task(rows, 70, {256, 30});
     half_tiles = 0;
     const auto rounded = task.run(Lie::rounded, false, false);
-    CHECK((half_tiles > 0) == (rows <= Tile<float>::rows));  // more rows widen each panel once for all tiles
+    CHECK((half_tiles > 0) == (rows <= Tile<float>::rows));  // with several tiles, each panel is widened once
     for (float& v : task.b) v = float(Bfloat16::from(v));
     CHECK(task.run(Lie::plain, false, false) == rounded);
   }

@@ -214,7 +214,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
   const Tensor<T, 2, B> c = forward(many, prepacked), one = forward(alone, false);
   CHECK(same_bits(c.data(), one.data(), S * columns));
   if (prepacked) CHECK(same_bits(c.data(), forward(alone, true).data(), S * columns));
-  // Compares some slots of every expert with the sum itself.
+  // Compares at most two random slots of every expert with naive sums in double.
   const std::vector<Index> owners = slots.owners();
   for (Index e = 0; e < E; ++e)
     for (Index i = 0; i < std::min<Index>(slots.rows_of(e), 2); ++i) {

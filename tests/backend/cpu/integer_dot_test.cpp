@@ -15,7 +15,7 @@ namespace {
 
 constexpr int lanes = static_cast<int>(sizeof(Ints) / 4), bytes = 4 * lanes;
 
-/// Calls check(sums, weights, items) with 2000 random vectors of bytes, the first of which have only extreme bytes.
+/// Calls check(sums, weights, items) for 2000 random cases. In the first 100, all weights and items are extreme.
 template <class F>
 void each_case(int low, int high, const F& check) {
   std::mt19937 random(1);

@@ -124,7 +124,7 @@ TEST_CASE_TEMPLATE("grouped_outer: direct stores and epilogues give equal bits" 
 }
 
 TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order", T, float, double) {
-  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // computed directly or transposed
+  const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // some are computed transposed
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {
@@ -187,7 +187,7 @@ TEST_CASE_TEMPLATE("gemm: narrow products overwrite or add, also with depth 0", 
 TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empty experts" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
-  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // computed directly or transposed
+  const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // some are computed transposed
   for (const auto& counts : Vector<Vector<Index>>{{0, 0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
       for (const int threads : {1, 3}) {

@@ -26,7 +26,7 @@ TEST_CASE_TEMPLATE("packing: reads operands of both layouts, gathered or not", P
         const Index line = 5, k = 3, deep = std::min(depth, (lines_are_rows ? columns : rows) - k);
         const Operand<T> x{data.data(), columns, lines_are_rows, list};
         const Index all = cpu::words<P>(deep);
-        // Returns value i of word d of a line, 0 past the line's last value.
+        // Returns value i of word `word` of line l, 0 past the line's last value.
         const auto element = [&](Index l, Index word, Index i) {
           const Index d = word * values + i;
           if (d >= deep) return T(0);

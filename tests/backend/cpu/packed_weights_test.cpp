@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel
                 }
               CHECK(equal);
               if (k0 == 0 || j0 == 0) continue;
-              // The value of the first weight that is in neither the first block nor the first panel.
+              // Outside the first block and the first panel, value() must find the weight (k0 + 1, j0).
               const T weight = w[static_cast<std::size_t>((e * depth + k0 + 1) * columns + j0)];
               CHECK(matrix.value(k0 + 1, j0, depth, columns) ==
                     (first.half || rounds ? T(float(Bfloat16::from(float(weight)))) : weight));

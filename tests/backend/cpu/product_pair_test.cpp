@@ -174,8 +174,8 @@ TEST_CASE_TEMPLATE("grouped_pair: prepacked weights keep the bits of whole panel
 }
 
 TEST_CASE_TEMPLATE("grouped_pair: few rows with long hidden pieces equal two products", T, float, double) {
-  // A hidden width of 600 is one piece, 2180 is pieces of four and five chunks, and with 2041 a piece fills its memory
-  // to the last column.
+  // A hidden width of 600 has three chunks of Tile::depth columns, 2180 has nine, and 2041 has eight. The last chunks
+  // are not full.
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), Activate{});
   check(Pair<T>({8}, 270, 2180, 40), Activate{});
   check(Pair<T>({8, 1}, 270, 2041, 40), ActivateScalar{});

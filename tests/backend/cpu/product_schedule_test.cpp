@@ -161,7 +161,7 @@ TEST_CASE_TEMPLATE("ProductSchedule: memory holds packed operands of few-slot gr
   for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
   Counted<P> c(counts, 200, 70, true);
   const Index rows[] = {0};
-  c.batch.all.b.rows = rows;  // gathered: without a shared copy, each task would pack them
+  c.batch.all.b.rows = rows;  // gathered: each task would pack B if the tasks shared no packed copy
   const cpu::ProductSchedule<P> schedule(c.batch, true, 4);
   Index packed = 0;
   for (Index e = 0; e < c.batch.experts; ++e)

@@ -42,7 +42,7 @@ double tolerance(Index depth) {
   return std::numeric_limits<T>::epsilon() * static_cast<double>(8 + depth);
 }
 
-// NaN stands wherever a product may neither read nor write.
+// NaN fills elements that a product must not read.
 template <class T>
 constexpr T kNone = std::numeric_limits<T>::quiet_NaN();
 
@@ -84,7 +84,7 @@ struct GroupedCase {
 
   Groups<Cpu> groups() const { return {slots.offsets, slots.rows, slots.count() + 3}; }
 
-  // c has three rows more than there are slots, which the product must not touch.
+  // c has three rows after the last slot. The product must not touch these rows.
   Vector<T> run(int threads, bool transpose, Vector<T>* kept = nullptr) const {
     Cpu::Context ctx(threads, true);
     Vector<T> c(static_cast<Size>((slots.count() + 3) * columns), kNone<T>), keep(c.size(), T(0));

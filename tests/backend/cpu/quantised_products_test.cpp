@@ -31,7 +31,7 @@ namespace {
 template <class B>
 using Matrix = Tensor<float, 2, B>;
 
-/// Weights [E, depth, columns] of which only a quantised copy is passed to the products.
+/// Weights [E, depth, columns]. add() packs a quantised copy. The products find this copy by the address of the view.
 template <class B>
 struct Quantised {
   Index experts, depth, columns;

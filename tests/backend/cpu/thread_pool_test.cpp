@@ -100,7 +100,7 @@ TEST_CASE("Workers: nested and concurrent calls run without waiting") {
   cpu::parallel_for(workers, 3, 8, [&](Index, int) {
     cpu::parallel_for(workers, 3, 10, [&](Index task, int worker) {
       sum += task;
-      if (worker != 0) sum += 1000;  // an inner call runs on the thread of its task alone
+      if (worker != 0) sum += 1000;  // an inner call runs only on the thread of its task
     });
   });
   CHECK(sum == 8 * 45);
@@ -159,7 +159,7 @@ TEST_CASE("Workers: after fork() parent and child have their own threads") {
       CHECK(sum_of_tasks(*workers, 3, 10) == 45);
       std::this_thread::sleep_for(std::chrono::microseconds(pause));
       CHECK(support::in_child([&] { return use(*workers); }) == "45 45 45 all");
-      // Checks a child of a child, and a Workers object that is destroyed in a child, which may have used the object.
+      // Checks a child of a child, and a child that destroys the Workers object with or without using it first.
       const bool used = i % 2 == 1;
       const std::string expected = "45 45 45 all";
       CHECK(support::in_child([&] {
