@@ -1,7 +1,7 @@
 // A language model of several blocks, each with attention and a mixture of experts. Trains on a text, compares its
 // predictions on another part of the text with n-grams, and generates text.
 //
-//   language_model [train | evaluate | generate] [--config FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
+//   language_model [train | evaluate | generate] [--config NAME | FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
 //
 // A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
 // of threads. Ctrl-C saves the state of the run and ends the program. With --shards N the program divides each batch
@@ -16,6 +16,7 @@
 #include "../support/command_line.hpp"
 #include "../support/weights.hpp"
 #include "../training/config.hpp"
+#include "configs.hpp"
 #include "options.hpp"
 #include "report.hpp"
 #include "run.hpp"
@@ -37,7 +38,8 @@ void add_options(CLI::App& app, Options& o) {
   };
   add("command", o.command, "what to do: train, evaluate or generate")
       ->check(CLI::IsMember({"train", "evaluate", "generate"}));
-  add("--config", o.config, "JSON file with options; options on the command line override it");
+  add("--config", o.config,
+      "small, medium, large or glam (models of paper 001), or a JSON file with options; the command line overrides it");
   add("--run", o.run, "folder of the run: state, best model, metrics, pictures, report");
   app.add_flag("--fresh", o.fresh, "start a new run; deletes the files of the previous run in the folder");
   app.add_flag("--dry-run", o.dry_run, "print the sizes, the time of a step and of the whole run; write nothing");
@@ -49,11 +51,17 @@ void add_options(CLI::App& app, Options& o) {
       ->check(CLI::Range(0, 63));
   add("--backend", o.backend, "backend; with …-bf16, experts multiply in bfloat16 (only with --update heavy-ball)")
       ->check(CLI::IsMember(language::backends()));
+  add("--layout", o.layout, "switch: a mixture in every block; glam: a dense block after every block with a mixture")
+      ->check(CLI::IsMember(language::layouts()));
+  add("--initial", o.initial,
+      "initial weights of experts and embedding: fan-in: U(±1/√width), N(0, 0.1²); reference: paper 001's code")
+      ->check(CLI::IsMember(language::initials()));
   add("--update", o.update, "residual update rule of the mixtures")->check(CLI::IsMember(language::updates()));
   add("--mu", o.mu, "momentum μ of heavy-ball, adam and nesterov")->check(command_line::within(-1, 1));
   add("--gamma", o.gamma, "step size γ of heavy-ball, adam, nesterov and time-varying")
       ->check(command_line::above_zero());
-  add("--blocks", o.blocks, "number of blocks, each with attention and a mixture")->check(positive);
+  add("--blocks", o.blocks, "number of blocks, each with attention and a mixture; dense blocks do not count")
+      ->check(positive);
   add("--dim", o.dim, "width of a token")->check(positive);
   add("--heads", o.heads, "heads of attention, a divisor of dim")->check(positive);
   add("--experts", o.experts, "experts per mixture")->check(positive);
@@ -139,7 +147,11 @@ int main(int argc, char** argv) {
   add_options(app, o);
   return command_line::run("language_model", app, argc, argv, [&] {
     command_line::limit_memory();
-    if (!o.config.empty()) training::read_config(app, o.config);
+    if (const auto known = language::kConfigs.find(o.config); known != language::kConfigs.end()) {
+      training::parse_config(app, o.config, known->second);
+    } else if (!o.config.empty()) {
+      training::read_config(app, o.config);
+    }
     const training::Folder folder = language::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))

@@ -17,6 +17,9 @@ namespace language {
 using namespace gatefold;
 using training::OneProcess;
 
+/// Returns true if the initial weights are those of the code of paper 001.
+inline bool begins_as_reference(const Options& o) { return o.initial == "reference"; }
+
 inline LanguageSizes sizes(const Options& o, Index vocabulary) {
   return {.vocabulary = vocabulary,
           .model_dim = o.dim,
@@ -24,19 +27,28 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
           .window = o.length,
           .depth = o.blocks,
           .dropout = o.dropout,
-          .embedding = Initial::normal(0.1)};
+          .embedding = Initial::normal(begins_as_reference(o) ? 1 : 0.1)};
 }
 
 /// Returns the layers of the language model, with the sizes of the options. If `recompute` is true, forward does not
 /// save the state inside a block, and backward computes it again.
-template <class RuleT, class PlaceT>
+/// @tparam glam  true: a dense block, without a mixture, follows each block, as in glam_model
+template <bool glam, class RuleT, class PlaceT>
 auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place, bool recompute) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = o.experts}, .selection = {.k = o.k}, .auxiliary = {Balance{.weight = o.balance}}};
-  const HiddenDropout expert{o.expert_dropout, Mlp<Gelu>{o.dim, o.hidden}};
-  const auto block =
-      gatefold::language::PreNormed::layer(s, rule, Dropout{s.dropout, place.branch(Mixture{gate, expert})});
-  return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
+  const auto expert = [&](const Initial& initial) {
+    return HiddenDropout{o.expert_dropout, Mlp<Gelu>{.model_dim = o.dim, .hidden_dim = o.hidden, .initial = initial}};
+  };
+  const Mixture mixture{gate, expert(begins_as_reference(o) ? Initial::reference() : Initial{})};
+  using Form = gatefold::language::PreNormed;
+  const auto block = Form::layer(s, rule, Dropout{s.dropout, place.branch(mixture)});
+  if constexpr (glam) {
+    const Chain blocks{block, Form::dense_layer(s, OneExpert{expert(Initial{})})};
+    return gatefold::language::model_of<Form>(s, Recompute{blocks, recompute});
+  } else {
+    return gatefold::language::model_of<Form>(s, Recompute{block, recompute});
+  }
 }
 
 /// Returns a function that is true for the names of tensors in the first group of the optimizer, which has weight
@@ -46,30 +58,31 @@ inline auto decays(const Options& o) -> bool (*)(const Name&) {
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
 }
 
-template <class ContextT, class RuleT, class PlaceT>
+template <bool glam, class ContextT, class RuleT, class PlaceT>
 auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
   const LanguageSizes s = sizes(o, vocabulary);
   const optim::AdamW decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
   const optim::AdamW others{.lr = o.lr, .beta2 = 0.99, .decay = o.decayed == "all" ? o.decay : 0};
   return Trainer{
-      ctx, network(o, s, rule, place, o.recompute), place.loss(s.loss()),
+      ctx, network<glam>(o, s, rule, place, o.recompute), place.loss(s.loss()),
       place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, others}, o.clip},
                                        optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = o.floor}}),
       Seed{o.seed}};
 }
 
-/// @tparam B  Cpu, CpuBf16, Cuda or CudaBf16
-template <class B, class RuleT, class PlaceT>
+/// @tparam B     Cpu, CpuBf16, Cuda or CudaBf16
+/// @tparam glam  whether the layout is that of GLaM: see network()
+template <class B, class RuleT, class PlaceT, bool glam = false>
 class Network final : public Model {
  public:
   Network(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place)
       : o_(o),
         place_(place),
         ctx_(training::context<B>(o.threads)),
-        trainer_(trainer(ctx_, o, vocabulary, rule, place)),
-        shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
+        trainer_(trainer<glam>(ctx_, o, vocabulary, rule, place)),
+        shown_(as_layer<float, B>(network<glam>(o, sizes(o, vocabulary), rule, place, false))),
         // Memory with room for the keys and values of all earlier tokens that attention can read.
-        memory_(ctx_, {.layers = o.blocks,
+        memory_(ctx_, {.layers = (glam ? 2 : 1) * o.blocks,
                        .width = 2 * o.dim,
                        .most = gatefold::language::PreNormed::attention(sizes(o, vocabulary)).remembers()}),
         vocabulary_(vocabulary),
@@ -151,8 +164,8 @@ class Network final : public Model {
   void load(const std::filesystem::path& path) override { place_.load(path, trainer_); }
 
  private:
-  using Trained = decltype(trainer(std::declval<typename B::Context&>(), std::declval<const Options&>(), Index(),
-                                   std::declval<const RuleT&>(), std::declval<const PlaceT&>()));
+  using Trained = decltype(trainer<glam>(std::declval<typename B::Context&>(), std::declval<const Options&>(), Index(),
+                                         std::declval<const RuleT&>(), std::declval<const PlaceT&>()));
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
@@ -186,5 +199,12 @@ class Network final : public Model {
   std::vector<float> logits_{};    // z on the host
   Tensor<Index, 1, B> ids_{}, labels_{};
 };
+
+/// Makes a network with the layout of the options.
+template <class B, class RuleT, class PlaceT>
+std::unique_ptr<Model> laid_out(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
+  if (o.layout == "glam") return std::make_unique<Network<B, RuleT, PlaceT, true>>(o, vocabulary, rule, place);
+  return std::make_unique<Network<B, RuleT, PlaceT>>(o, vocabulary, rule, place);
+}
 
 }  // namespace language

@@ -13,7 +13,7 @@ using gatefold::Index;
 struct Options {
   std::string command = "train", config{}, run{};
   // The model.
-  std::string backend = "cpu", update = "heavy-ball";
+  std::string backend = "cpu", layout = "switch", update = "heavy-ball", initial = "fan-in";
   double mu = 0.7, gamma = 1, dropout = 0, expert_dropout = 0;
   Index blocks = 4, dim = 128, heads = 4, experts = 8, k = 2, hidden = 256, length = 64;
   // The text.
@@ -44,6 +44,8 @@ struct Options {
   template <class F, class O>
   static void each_of_run(const F& f, O& o) {
     f("backend", o.backend);
+    f("layout", o.layout);
+    f("initial", o.initial);
     f("update", o.update);
     f("mu", o.mu);
     f("gamma", o.gamma);
@@ -78,6 +80,9 @@ struct Options {
 
 inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
 inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
+
+inline std::vector<std::string> layouts() { return {"switch", "glam"}; }
+inline std::vector<std::string> initials() { return {"fan-in", "reference"}; }
 
 /// Returns the names of the update rules. has_mu() is true for a rule with a momentum μ, has_gamma() for one with a
 /// step size γ.

@@ -21,7 +21,7 @@ other_run() {
 }
 other_run base
 runs=1
-for options in "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
+for options in "--layout glam" "--initial reference" "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
   "--accumulate 2" "--floor 1" \
   "--dropout 0.2" "--expert-dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
   other_run "other${options// /}" $options
@@ -51,12 +51,60 @@ for folder in whole parts; do
 done
 cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch: the state differs"
 
-# --dry-run writes nothing. The files of configs/ are valid; smaller sizes on the command line make them fast.
-for file in "$dir/small.json" "$(dirname "$0")"/configs/*.json; do
-  "$program" --config "$file" "${data[@]}" --run "$dir/dry" --dry-run --blocks 1 --dim 16 --heads 2 --hidden 16 \
+# In the layout of GLaM, the bits are the same on another number of threads, with recomputation, and in a continued run,
+# which takes its layout from its folder. The metrics contain each mixture and no dense block. Generation writes the same
+# text with and without a cache.
+glam="--layout glam --update adam --dropout 0.2 --expert-dropout 0.1"
+other_run glam $glam --threads 1
+[ "$(tail -n 2 "$dir/glam/metrics.jsonl" | head -n 1 | grep -o '"entropy":' | wc -l)" -eq 2 ] ||
+  fail "glam: the metrics have another number of mixtures than 2"
+other_run glam_parts $glam --threads 2 --recompute --stop 3
+"$program" --run "$dir/glam_parts" "${data[@]}" --threads 2 --tokens 1 >"$dir/out" 2>"$dir/err" ||
+  fail "glam, continued: $(cat "$dir/err")"
+same_run glam glam_parts "glam, recomputed and continued"
+for cache in "" --no-cache; do
+  "$program" generate --run "$dir/glam" --tokens 40 $cache >"$dir/glam$cache.out" 2>"$dir/err" ||
+    fail "glam, generate: $(cat "$dir/err")"
+done
+cmp "$dir/glam.out" "$dir/glam--no-cache.out" || fail "glam: the text differs without a cache"
+run --run "$dir/glam" --layout switch && fail "a run continues with another layout"
+grep -q "metadata: layout: expected glam, as in the run, got switch" "$dir/err" || fail "glam: $(cat "$dir/err")"
+
+# A dense block neither reads nor writes momentum. With one mixture, the model is therefore the same for every μ.
+losses() { grep loss "$dir/$1/metrics.jsonl"; }
+for blocks in 1 2; do
+  for mu in 0 0.7; do other_run glam_mu$mu --layout glam --blocks $blocks --mu $mu --fresh; done
+  cmp -s <(losses glam_mu0) <(losses glam_mu0.7)
+  [ $? -eq $((blocks - 1)) ] || fail "glam with $blocks mixtures: μ 0 and 0.7 give equal or different losses"
+done
+
+# --dry-run prints the number of parameters. For GLaM of paper 001, a count by hand gives the same number. V is the size
+# of the vocabulary; D = 352 and 8 heads; 8 position keys; a block has 2 attentions with 4 matrices, 4 norms, a router
+# and 16 experts; a dense expert has the size of an expert. The expert has two D x D matrices and two biases.
+"$program" --config glam "${data[@]}" --run "$dir/dry" --dry-run --batch 2 --length 8 >"$dir/out" 2>"$dir/err" ||
+  fail "glam, dry run: $(cat "$dir/err")"
+awk '/different ones/ { V = $6; P = $9; steps = $14 } END {
+  D = 352; expert = 2 * D * D + 2 * D; block = 2 * 4 * D * D + 4 * 2 * D + (D + 1) * 16 + (16 + 1) * expert
+  exit !(V > 100 && P == 2 * V * D + V + 8 * D / 8 + 6 * block + 2 * D && steps == 120000) }' \
+  <(sed -n '/different ones/s/[;,]//gp' "$dir/out") || fail "glam, dry run: wrong count: $(tail -n 2 "$dir/out")"
+# The mixture is the first layer of a pair, and the dense expert is in the second.
+layer="^layers.1.layer.layers.5.layers"
+grep -qE "$layer.0.layers.1.branch.branch.expert.up +\[16, 352, 352\]" "$dir/out" &&
+  grep -qE "$layer.1.layers.1.branch.branch.up +\[1, 352, 352\]" "$dir/out" ||
+  fail "glam, dry run: other tensors: $(grep layers.5 "$dir/out")"
+
+# --dry-run writes nothing. The configurations are valid, and a name stands for the file of configs/ with this name.
+# Smaller sizes on the command line make them fast.
+for config in "$dir/small.json" small medium large glam "$(dirname "$0")"/configs/*.json; do
+  "$program" --config "$config" "${data[@]}" --run "$dir/dry" --dry-run --blocks 1 --dim 16 --heads 2 --hidden 16 \
     --length 8 --batch 2 >"$dir/out" 2>"$dir/err" &&
     grep -qE "^a step of 16 tokens takes [0-9.e-]+ s, [0-9]+ steps take [0-9.e-]+ hours$" "$dir/out" &&
-    [ ! -e "$dir/dry" ] || fail "$file, dry run: $(cat "$dir/out" "$dir/err")"
+    [ ! -e "$dir/dry" ] || fail "$config, dry run: $(cat "$dir/out" "$dir/err")"
+  grep -v "^a step of" "$dir/out" >"$dir/dry.${config##*/}"
+done
+for name in medium large glam; do
+  cmp "$dir/dry.$name" "$dir/dry.$name.json" || fail "--config $name differs from the file"
+  cmp -s "$dir/dry.$name" "$dir/dry.small" && fail "--config $name has the sizes and steps of small"
 done
 
 check_resume "bits per"
@@ -160,6 +208,11 @@ if ((${#launcher[@]} > 0)); then
   on_shards lost 2 --stop 40 && on_shards lost 1 || fail "after a process was killed: $(cat "$dir/err")"
   same_run lost shards1 "a process was killed"
 fi
+# In the layout of GLaM, dense blocks are on all shards. Moves of experts change no bit.
+on_shards glam_shards 0 --layout glam --threads 1 && on_shards glam_moves 0 --layout glam --rebalance 7 --threads 2 ||
+  fail "shards, glam: $(cat "$dir/err")"
+same_run glam_shards glam_moves "shards, glam, experts move"
+cmp -s "$dir/glam_shards/state.safetensors" "$dir/moves/state.safetensors" && fail "shards: glam has the bits of switch"
 on_shards too_many 0 --update robust && fail "shards: accepts the update robust"
 grep -q "shards: expected the update plain or heavy-ball, got robust" "$dir/err" ||
   fail "shards: $(cat "$dir/err")"
@@ -187,6 +240,9 @@ refused "rebalance: expected 0 without shards, got 3" --rebalance 3
 refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recompute
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
+refused "layout: " --layout dense
+refused "initial: " --initial zero
+refused "huge: cannot open" --config huge
 refused "prompt: expected UTF-8" --prompt $'a\xff'
 refused "prompt: expected UTF-8" --prompt $'-a\xff'  # a value, although it begins with -
 refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"

@@ -21,6 +21,7 @@ compare() {
 for update in heavy-ball adam robust nesterov time-varying plain; do
   compare $update 1e-5 --update $update --lr 1e-3
 done
+compare glam 1e-5 --layout glam --lr 1e-3
 compare memory 1e-5 --lr 1e-3 --accumulate 2 --recompute --expert-dropout 0.1 --dropout 0.1
 
 for backend in cuda cuda-bf16; do

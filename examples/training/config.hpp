@@ -9,14 +9,12 @@
 
 namespace training {
 
-/// Reads options from a file: a JSON object whose keys are the program's options without `--`. Options on the command
+/// Reads options from a text: a JSON object whose keys are the program's options without `--`. Options on the command
 /// line take precedence.
+/// @param name  name of the text in error messages
 /// @throws FileError if a key is unknown or occurs twice, or if its value is invalid. The message names the key
-inline void read_config(CLI::App& app, const std::string& path) {
-  gatefold::RegularFile file(path);
-  std::string text(file.size(), '\0');
-  file.read(text.data(), text.size(), 0);
-  const auto fail = [&](const std::string& reason) { throw gatefold::FileError(path + ": " + reason); };
+inline void parse_config(CLI::App& app, const std::string& name, const std::string& text) {
+  const auto fail = [&](const std::string& reason) { throw gatefold::FileError(name + ": " + reason); };
 
   using Json = nlohmann::json;
   std::set<std::string> seen;
@@ -46,6 +44,13 @@ inline void read_config(CLI::App& app, const std::string& path) {
       fail(error.what());
     }
   }
+}
+/// Reads options from a file: see parse_config().
+inline void read_config(CLI::App& app, const std::string& path) {
+  gatefold::RegularFile file(path);
+  std::string text(file.size(), '\0');
+  file.read(text.data(), text.size(), 0);
+  parse_config(app, path, text);
 }
 
 }  // namespace training

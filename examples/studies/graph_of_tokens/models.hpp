@@ -3,8 +3,8 @@
 #include <gatefold/gate/mixing/attention_posterior.hpp>
 #include <optional>
 
+#include "../../training/one_of.hpp"
 #include "../language/model.hpp"
-#include "../language/one_of.hpp"
 
 namespace studies::graph_of_tokens {
 
@@ -32,7 +32,7 @@ struct Mixing {
 
 /// The update rules of the mixtures. AdamFirst uses Adam only in the first layer, and heavy ball in the others.
 using AdamFirst = gatefold::update::First<gatefold::update::Adam, gatefold::update::HeavyBall>;
-using Rule = lm::OneOf<gatefold::update::Plain, gatefold::update::HeavyBall, AdamFirst, gatefold::update::Robust>;
+using Rule = training::OneOf<gatefold::update::Plain, gatefold::update::HeavyBall, AdamFirst, gatefold::update::Robust>;
 
 /// The parts in which the models differ. GLaM has only the plain rule.
 struct Parts {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "../../training/one_of.hpp"
 #include "learn.hpp"
-#include "one_of.hpp"
 #include "tables.hpp"
 
 using namespace studies::lm;
@@ -21,7 +21,7 @@ using gatefold::Cpu;
 
 namespace {
 
-using EitherRule = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
+using EitherRule = training::OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
 
 /// Returns the outputs of forward and infer of two layers, and all gradients of backward, as one list.
 template <class RuleT>

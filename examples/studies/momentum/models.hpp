@@ -1,7 +1,7 @@
 #pragma once
 
+#include "../../training/one_of.hpp"
 #include "../language/model.hpp"
-#include "../language/one_of.hpp"
 
 namespace studies::momentum {
 
@@ -17,10 +17,11 @@ using AdamFirst = First<Adam, HeavyBall>;
 using RmsPropFirst = First<RmsProp, HeavyBall>;
 
 /// The update rules of the models for which the paper compares only three rules.
-using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
+using Basic = training::OneOf<Plain, HeavyBall, AdamFirst>;
 /// All update rules that the paper compares.
-using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
-                       TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold, Adam, RmsProp>;
+using Rule =
+    training::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
+                    TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold, Adam, RmsProp>;
 
 /// These functions make a model with a mixture in every layer (switch), in every second layer (glam), or in every layer
 /// of a model that is built like the one in the paper's code (reference). Each is in a separate file, so that they

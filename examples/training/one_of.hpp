@@ -7,7 +7,7 @@
 #include <utility>
 #include <variant>
 
-namespace studies::lm {
+namespace training {
 
 using namespace gatefold;
 
@@ -95,4 +95,4 @@ struct OneOf {
   }
 };
 
-}  // namespace studies::lm
+}  // namespace training
