@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures the processor time in seconds to compile the program of the README, a small language model, and
-# examples/language_model with all seven networks and with one. Each is compiled header-only and with gatefold::kernels.
+# examples/language_model with all four networks and with one. Each is compiled header-only and with gatefold::kernels.
 # Also measures the library itself, and the slowest of the largest test files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail

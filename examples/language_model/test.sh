@@ -21,7 +21,8 @@ other_run() {
 }
 other_run base
 runs=1
-for options in "--layout glam" "--initial reference" "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
+for options in "--layout glam" "--initial reference" \
+  "--update plain" "--update adam" "--update robust" "--update nesterov" "--update time-varying" \
   "--accumulate 2" "--floor 1" \
   "--dropout 0.2" "--expert-dropout 0.2" "--decay 1" "--decay 1 --decayed all" "--decay 1 --decayed no-embedding"; do
   other_run "other${options// /}" $options
@@ -51,9 +52,9 @@ for folder in whole parts; do
 done
 cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "parts of a batch: the state differs"
 
-# In the layout of GLaM, the bits are the same on another number of threads, with recomputation, and in a continued run,
-# which takes its layout from its folder. The metrics contain each mixture and no dense block. Generation writes the same
-# text with and without a cache.
+# In the layout of GLaM, the bits are the same on another number of threads, with recomputation, and in a continued
+# run, which takes its layout from its folder. The metrics contain each mixture and no dense block. Generation writes
+# the same text with and without a cache.
 glam="--layout glam --update adam --dropout 0.2 --expert-dropout 0.1"
 other_run glam $glam --threads 1
 [ "$(tail -n 2 "$dir/glam/metrics.jsonl" | head -n 1 | grep -o '"entropy":' | wc -l)" -eq 2 ] ||
