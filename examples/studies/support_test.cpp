@@ -131,6 +131,37 @@ TEST_CASE("compute: writes the curves of all runs to log.jsonl") {
 )");
 }
 
+TEST_CASE("compute: writes the member log only to log.jsonl and the run's file") {
+  const Folder folder;
+  const Common common{.threads = 1, .out = folder.path};
+  const Json curve{{"epoch", {1, 2}}, {"loss", {0.5, 0.25}}};
+  Json logged = curve;
+  logged["log"] = {{"norm", {1.5, nullptr}}, {"entropy", {{0.5, 1}, {0.25, 2}}}};
+  const auto run = [](const Json& result) {
+    return std::vector<Run>{{"a.seed5", {{"seed", 5}}, [&result](const Report&) { return result; }}};
+  };
+  const auto file = folder.path / "runs/a.seed5.json";
+  CHECK(compute(common, run(curve)) == std::vector{curve});
+  std::string without = text_of(file);
+  std::filesystem::remove(file);
+  CHECK(compute(common, run(logged)) == std::vector{curve});
+  // The text before the log is equal, including the digest of the result.
+  without.erase(without.size() - 2);
+  CHECK(text_of(file) == without + R"(,"log":{"norm":[1.5,null],"entropy":[[0.5,1],[0.25,2]]}})" + '\n');
+  const std::string log = R"({"case":"a","seed":5,"epoch":1,"loss":0.5,"norm":1.5}
+{"case":"a","seed":5,"epoch":1,"layer":1,"entropy":0.5}
+{"case":"a","seed":5,"epoch":1,"layer":2,"entropy":1}
+{"case":"a","seed":5,"epoch":2,"loss":0.25}
+{"case":"a","seed":5,"epoch":2,"layer":1,"entropy":0.25}
+{"case":"a","seed":5,"epoch":2,"layer":2,"entropy":2}
+)";
+  CHECK(text_of(folder.path / "log.jsonl") == log);
+  // A stored run gives the same lines.
+  std::filesystem::remove(folder.path / "log.jsonl");
+  CHECK(compute(common, run(Json())) == std::vector{curve});
+  CHECK(text_of(folder.path / "log.jsonl") == log);
+}
+
 TEST_CASE("compute: NaN becomes null in new and stored results") {
   const Folder folder;
   const Common common{.threads = 1, .out = folder.path};
@@ -294,6 +325,102 @@ TEST_CASE("write_results: writes results.json and results.csv") {
                                      {"agrees", true}});
   CHECK(report["results"][1] ==
         Json{{"name", "a \"b\", c"}, {"mean", 0.1}, {"std", nullptr}, {"seeds", 1}, {"values", Json::array({0.1})}});
+}
+
+TEST_CASE("html: escapes texts and encodes bytes") {
+  CHECK(html::escaped("a<b> & \"c\" 'd' é") == "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39; é");
+  CHECK(html::row({"<b>", "1"}) == "<tr><td>&lt;b&gt;</td><td>1</td></tr>\n");
+  // The examples of RFC 4648.
+  const char* const words[]{"", "f", "fo", "foo", "foob", "fooba", "foobar"};
+  const char* const encoded[]{"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
+  for (int i = 0; i < 7; ++i) CHECK(html::base64(words[i]) == encoded[i]);
+  CHECK(html::base64("\xff\xfe\xfd") == "//79");
+}
+
+TEST_CASE("html: inlines SVG with distinct ids, and PNG as bytes") {
+  const Folder folder;
+  std::filesystem::create_directories(folder.path);
+  std::ofstream(folder.path / "a.svg") << "<?xml?>\n<svg><circle id='dot' fill=\"#0072b2\"/><use xlink:href='#dot'/>"
+                                          "<g id=\"line\" clip-path=\"url(#dot)\"/></svg>";
+  CHECK(html::picture(folder.path / "a.svg") ==
+        "<figure><svg><circle id='a_dot' fill=\"#0072b2\"/><use xlink:href='#a_dot'/>"
+        "<g id=\"a_line\" clip-path=\"url(#a_dot)\"/></svg></figure>\n");
+  std::ofstream(folder.path / "b.png") << "\x89PNG";
+  CHECK(html::picture(folder.path / "b.png") ==
+        "<figure><img alt=\"b\" src=\"data:image/png;base64,iVBORw==\"></figure>\n");
+  std::ofstream(folder.path / "no.svg") << "text";
+  for (const char* nothing : {"no.svg", "missing.svg", "missing.png"})
+    CHECK(html::picture(folder.path / nothing).empty());
+}
+
+TEST_CASE("from_markdown: converts tables, titles and paragraphs") {
+  CHECK(
+      pages::from_markdown("2 of 3 cases.\n\n**A & B**\n\n| model | Δ |\n|---|---|\n| a<b |  |\n| c | −1 ± 2 |\n\n") ==
+      "<p>2 of 3 cases.</p>\n<h3>A &amp; B</h3>\n<div><table>\n<tr><th>model</th><th>Δ</th></tr>\n"
+      "<tr><td>a&lt;b</td><td></td></tr>\n<tr><td>c</td><td>−1 ± 2</td></tr>\n</table></div>\n");
+  CHECK(pages::from_markdown("").empty());
+}
+
+TEST_CASE("last_measurements: means over seeds and layers of the last lines") {
+  CHECK(pages::last_measurements("").empty());
+  CHECK(pages::last_measurements(R"({"case":"a","seed":1,"step":10,"loss":9}
+{"case":"a","seed":1,"step":20,"loss":1,"share":[1,0]}
+{"case":"a","seed":1,"step":20,"layer":1,"entropy":1}
+{"case":"a","seed":1,"step":20,"layer":2,"entropy":2}
+{"case":"a","seed":2,"step":20,"loss":2}
+{"case":"a","seed":2,"step":20,"layer":1,"entropy":5}
+{"case":"a","seed":2,"step":20,"layer":2,"entropy":6}
+{"case":"b","seed":1,"step":30,"loss":null}
+)") == "<div><table>\n<tr><th>case</th><th>step</th><th>loss</th><th>entropy</th></tr>\n"
+       "<tr><td>a</td><td>20</td><td>1.5</td><td>3.5</td></tr>\n"
+       "<tr><td>b</td><td>30</td><td>nan</td><td></td></tr>\n</table></div>\n");
+}
+
+TEST_CASE("finish: the page has command, tables, pictures and no reference") {
+  const Folder folder;
+  const Json result{{"epoch", {1, 2}}, {"loss", {0.5, 0.125}}};
+  const auto run = [&](std::vector<const char*> arguments, const std::string& markdown) {
+    CLI::App app("Measure a < b");
+    const Common common{.out = folder.path / "out"};
+    std::vector<std::string> words;
+    app.add_option("--words", words);
+    arguments.insert(arguments.begin(), "program");
+    CHECK(study_main("vision", app, int(arguments.size()), const_cast<char**>(arguments.data()), [&] {
+            compute(common, {{"some.case.seed1", {{"seed", 1}}, [&](const Report&) { return result; }}});
+            draw(common.out / "lines.svg", {Lines{"title", "x", "y", false, false, {{"c", {1, 2}, {3, 4}}}}}, 1);
+            draw(folder.path / "other.svg", {Lines{"elsewhere", "x", "y"}}, 1);
+            finish(common, {{"setting", {{"lr", 0.25}}}, {"words", {"a", "b"}}},
+                   {{"some.case.loss", {0.125, 0.375}, 0.5, 0.0625}, {"<name>", {3}}}, markdown);
+          }) == 0);
+    return text_of(folder.path / "out/page.html");
+  };
+  const std::string page = run({"--words", "it's", "a.b/c", "é"}, "| model |\n|---|\n| of the table |\n");
+  for (const char* part :
+       {"<title>vision: Measure a &lt; b</title>",
+        "<pre>bash examples/run.sh study_vision --words &#39;it&#39;\\&#39;&#39;s&#39; a.b/c &#39;é&#39;</pre>",
+        "<td>of the table</td>", "<tr><th></th><th>mean</th><th>std</th><th>seeds</th><th>published</th><th></th></tr>",
+        "<tr><td>some.case.loss</td><td>0.25</td><td>± 0.17678</td><td>2</td><td>0.5 ± 0.0625</td><td>agrees</td></tr>",
+        "<tr><td>&lt;name&gt;</td><td>3</td><td></td><td>1</td><td></td><td></td></tr>",
+        "<tr><td>some.case</td><td>2</td><td>0.125</td></tr>", "<tr><td>setting.lr</td><td>0.25</td></tr>",
+        "<tr><td>words</td><td>[&quot;a&quot;,&quot;b&quot;]</td></tr>"}) {
+    CAPTURE(part);
+    CHECK(page.find(part) != std::string::npos);
+  }
+  for (const char* absent : {"<script", "@import", "url(http", "src=\"http", "<link", "href=\"http", "elsewhere"}) {
+    CAPTURE(absent);
+    CHECK(page.find(absent) == std::string::npos);
+  }
+  const auto pictures = [](const std::string& text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("<figure><svg", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  CHECK(pictures(page) == (gnuplot::available() ? 1 : 0));
+  // Another study in the same process, without options: no option, picture or table of the first one remains.
+  const std::string next = run({}, "");
+  CHECK(next.find("<pre>bash examples/run.sh study_vision</pre>") != std::string::npos);
+  CHECK(next.find("of the table") == std::string::npos);
+  CHECK(pictures(next) == pictures(page));
 }
 
 TEST_CASE("study_main: reads options and returns exit codes") {

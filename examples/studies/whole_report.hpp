@@ -95,7 +95,7 @@ struct Seen {
   std::vector<std::string> classes{};  // names of the classes in the routing maps
 };
 
-/// Writes results, curves and pictures of all models on all data.
+/// Writes results, curves, pictures and the page of all models on all data.
 /// @param runs  one result for each set of data, model and seed; the seed changes fastest
 /// @param more  additional results to write
 inline void write_report(const Common& common, const std::string& program, const Json& options,
@@ -125,6 +125,7 @@ inline void write_report(const Common& common, const std::string& program, const
   draw(common.out / "scores.svg", scores, 2);
   draw(common.out / "routing.svg", routing, 2);
   print_results(results);
+  finish(common, options, results);
 }
 
 }  // namespace studies

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
 #include <gatefold/io/replacement.hpp>
 #include <iterator>
 #include <string>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "../support/gnuplot.hpp"
+#include "../support/html.hpp"
 #include "metrics.hpp"
 #include "run.hpp"
 
@@ -109,22 +109,6 @@ inline std::string routing_script(const std::vector<Json>& routed, double width,
   return script + "unset multiplot\n";
 }
 
-inline std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return out;
-}
-inline std::string row(const std::string& name, const std::string& value) {
-  return "<tr><td>" + escaped(name) + "</td><td>" + escaped(value) + "</td></tr>\n";
-}
-/// Returns the content of an SVG file, to embed it in the page.
-inline std::string picture(const std::filesystem::path& svg) {
-  std::ifstream file(svg);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::size_t begin = text.find("<svg");
-  return begin == std::string::npos ? "" : "<figure>" + text.substr(begin) + "</figure>\n";
-}
-
 }  // namespace page
 
 /// Draws load, entropy and fluctuation of each layer. Writes one page with the pictures, the results and the options of
@@ -138,22 +122,16 @@ inline void write_page(const Folder& folder, const Metadata& options, const Metr
     const double width = 1000, height = 120 + 110 * std::max(3.0, static_cast<double>(routed.front()["layers"].size()));
     gnuplot::draw(folder.routing(), width, height, page::routing_script(routed, width, height));
   }
-  std::string text =
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>A run of " +
-      page::escaped(options.at("program")) +
-      "</title>\n<style>body{font:15px/1.4 sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#202020}"
-      "figure{margin:1em 0}svg{max-width:100%;height:auto}table{border-collapse:collapse;font-size:14px}"
-      "td{padding:2px 12px 2px 0;border-bottom:1px solid #e6e6e6;vertical-align:top}"
-      "section{display:flex;flex-wrap:wrap;gap:3em}</style>\n<h1>A run of " +
-      page::escaped(options.at("program")) + "</h1>\n" + page::picture(folder.picture()) +
-      page::picture(folder.routing()) + page::picture(folder.shards_picture()) +
-      "<section><div><h2>What came out</h2>\n<table>\n";
+  std::vector<html::Cells> results, given;
   for (const auto& [name, value] : metrics.lines().back().items())
-    if (!value.is_structured()) text += page::row(name, value.dump());
-  text += "</table></div>\n<div><h2>Options</h2>\n<table>\n";
+    if (!value.is_structured()) results.push_back({name, value.dump()});
   for (const auto& [name, value] : options)
-    if (name != "program" && value.size() <= 64) text += page::row(name, value);
-  text += "</table></div></section>\n</html>\n";
+    if (name != "program" && value.size() <= 64) given.push_back({name, value});
+  const std::string text = html::page(
+      "A run of " + options.at("program"),
+      html::picture(folder.picture()) + html::picture(folder.routing()) + html::picture(folder.shards_picture()) +
+          "<section><div><h2>What came out</h2>\n" + html::table({}, results) + "</div>\n<div><h2>Options</h2>\n" +
+          html::table({}, given) + "</div></section>\n");
   gatefold::io::Replacement file(folder.page());
   file.write(text.data(), text.size());
   file.commit();

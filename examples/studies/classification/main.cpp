@@ -9,7 +9,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -94,7 +93,6 @@ std::vector<double> accuracy(const std::vector<Json>& of_seeds, Index epoch, Ind
 }
 
 void study(Options& o) {
-  const auto start = std::chrono::steady_clock::now();
   o.setting.validate();
   if (o.text.empty()) o.text = texts() / "bible_words";
   if (o.data.empty()) o.data = texts() / "reviews" / "train.tsv";
@@ -149,7 +147,7 @@ void study(Options& o) {
   write_results(o.common, "classification", shown, results, curves);
   draw(o.common.out / "accuracy.svg", {lines}, 1);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, shown, results);
 }
 
 }  // namespace studies::classification

@@ -9,7 +9,6 @@
 // any other error.
 
 #include <algorithm>
-#include <chrono>
 
 #include "../support/study.hpp"
 #include "choices.hpp"
@@ -87,7 +86,6 @@ void run(const Options& o) {
     return std::any_of(o.studies.begin(), o.studies.end(),
                        [&](const std::string& s) { return s == study.name || s == "all"; });
   };
-  const auto start = std::chrono::steady_clock::now();
   Jobs jobs(o);
   for (const Study& study : kStudies)
     if (chosen(study)) study.add(o, jobs);
@@ -99,7 +97,7 @@ void run(const Options& o) {
   write_results(o.common, "expert_count", json(o), summary.results, summary.curves);
   summary.draw_all(o.common.out);
   print_results(summary.results);
-  print_end(o.common, start);
+  finish(o.common, json(o), summary.results);
 }
 
 }  // namespace

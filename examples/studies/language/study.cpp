@@ -3,7 +3,6 @@
 #include <CLI/App.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <optional>
@@ -46,7 +45,8 @@ void add_options(CLI::App& app, Options& o) {
       "examples/text/prepare.sh makes)");
   as_list(
       app.add_option("--only", o.only, "compute only these cases; cases that they are compared with are not added"));
-  app.add_flag("--tables", o.tables, "compute nothing; print tables and draw pictures of the finished cases");
+  app.add_flag("--tables", o.tables,
+               "compute nothing; print tables, draw pictures and write the page of the finished cases");
   app.add_flag("--costs", o.costs, "only measure and print time and memory of each case");
 }
 
@@ -60,6 +60,20 @@ std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, c
       return Run{{}, depends, [&c, &text, seed](const Report& report) { return learn(c, text, Seed{seed}, report); }};
     });
   return runs;
+}
+
+/// Reads the stored results of the runs, no value for a run that is not finished, and writes log.jsonl.
+std::vector<std::optional<Json>> finished(const std::vector<Run>& runs, const Common& common) {
+  std::vector<std::optional<Json>> results;
+  std::string log;
+  for (const Run& run : runs) {
+    auto one = runs::stored(common.out / "runs" / (run.name + ".json"), run.options);
+    if (one) log += json_lines(run, one->result, one->log);
+    results.push_back(one ? std::optional(std::move(one->result)) : std::nullopt);
+  }
+  make_folder(common.out);
+  write_file(common.out / "log.jsonl", log);
+  return results;
 }
 
 /// Returns the results of the cases whose runs for all seeds are done.
@@ -77,7 +91,6 @@ Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<
 }
 
 void run_study(const char* program, Options& o, Comparison (*make)(const Setting&, Index)) {
-  const auto start = std::chrono::steady_clock::now();
   o.setting.validate();
   expect_backend(o.setting.backend, o.costs);
   if (o.data.empty()) o.data = default_data();
@@ -96,19 +109,20 @@ void run_study(const char* program, Options& o, Comparison (*make)(const Setting
   const std::vector<Run> runs = runs_of(comparison.cases, o.common, text);
   std::vector<std::optional<Json>> found;
   if (o.tables) {
-    for (const Run& run : runs)
-      found.push_back(runs::stored(o.common.out / "runs" / (run.name + ".json"), run.options));
+    found = finished(runs, o.common);
   } else {
     for (Json& result : compute(o.common, runs)) found.emplace_back(std::move(result));
   }
   const Done done = whole_cases(comparison.cases, o.common.seeds, found);
   const std::string tables = all_tables(comparison, done, o.common.seeds, text);
-  make_folder(o.common.out);
   write_file(o.common.out / "tables.md", tables);
-  const auto draw = [&] { draw_all(o.common.out / (std::string(program) + ".svg"), comparison, done); };
+  const std::filesystem::path picture = o.common.out / (std::string(program) + ".svg");
+  const Json options{
+      {"setting", o.setting.json()}, {"text", text.json()}, {"seed", o.common.seed}, {"seeds", o.common.seeds}};
   if (o.tables) {
     std::fputs(tables.c_str(), stdout);
-    return draw();
+    draw_all(picture, comparison, done);
+    return write_page(o.common, options, {}, tables);
   }
   std::vector<Result> results;
   Json layers = Json::object();
@@ -118,12 +132,10 @@ void run_study(const char* program, Options& o, Comparison (*make)(const Setting
       results.push_back({c.name + '.' + key, values(of, key)});
     for (const Json& run : of) layers[c.name].push_back({{"curve", run["curve"]}, {"layers", run["layers"]}});
   }
-  Json options{
-      {"setting", o.setting.json()}, {"text", text.json()}, {"seed", o.common.seed}, {"seeds", o.common.seeds}};
   write_results(o.common, program, options, results, layers);
-  draw();
+  draw_all(picture, comparison, done);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, options, results, tables);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/page.hpp"
 #include "../support/pictures.hpp"
 #include "../support/results.hpp"
 #include "cases.hpp"
@@ -40,7 +40,6 @@ inline double epoch_of_least(const Json& run) {
 }
 
 inline void run_floor(const Options& o) {
-  const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   std::vector<std::size_t> of_noises;
   for (const double noise : o.noises) {
@@ -85,7 +84,7 @@ inline void run_floor(const Options& o) {
   write_results(o.common, "mot", options, results, curves);
   draw(o.common.out / "floor.svg", {test, train, floor}, 2);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, options, results);
 }
 
 }  // namespace studies::mot

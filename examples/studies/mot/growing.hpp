@@ -1,12 +1,12 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../support/page.hpp"
 #include "../support/pictures.hpp"
 #include "../support/results.hpp"
 #include "cases.hpp"
@@ -19,7 +19,6 @@
 namespace studies::mot {
 
 inline void run_growing(const Options& o) {
-  const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   cases.add(Model::mot, o.base);  // so that this case has the name `mot`
   struct Group {
@@ -70,7 +69,7 @@ inline void run_growing(const Options& o) {
   write_results(o.common, "mot", options, results, Json::object());
   draw(o.common.out / "growing.svg", panels, 2);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, options, results);
 }
 
 }  // namespace studies::mot

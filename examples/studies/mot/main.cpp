@@ -11,8 +11,6 @@
 // The exit code is 0 after success, 2 if an option or a file is not valid (one line on stderr names it), and 1 after
 // any other error.
 
-#include <chrono>
-
 #include "../support/study.hpp"
 #include "cases.hpp"
 #include "draw.hpp"
@@ -51,7 +49,6 @@ void run(const Options& o) {
   if (o.floor > 0) return run_floor(o);
   if (!o.growing.empty()) return run_growing(o);
   if (o.variants) return run_variants(o);
-  const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   const Questions questions(o, cases);
   cases.compute();
@@ -63,7 +60,7 @@ void run(const Options& o) {
   write_results(o.common, "mot", options, results, curves(cases, questions));
   Pictures(o, cases, questions).draw();
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, options, results);
 }
 
 }  // namespace

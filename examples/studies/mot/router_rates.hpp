@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
@@ -8,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/page.hpp"
 #include "../support/pictures.hpp"
 #include "../support/results.hpp"
 #include "cases.hpp"
@@ -16,7 +16,6 @@
 namespace studies::mot {
 
 inline void run_router_rates(const Options& o) {
-  const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   std::vector<std::size_t> of_rates;
   for (const double rate : o.router_rates) {
@@ -63,7 +62,7 @@ inline void run_router_rates(const Options& o) {
   write_results(o.common, "mot", options, results, Json::object());
   draw(o.common.out / "router_rates.svg", panels, 2);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, options, results);
 }
 
 }  // namespace studies::mot

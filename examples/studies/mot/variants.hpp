@@ -1,10 +1,10 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "../support/page.hpp"
 #include "../support/pictures.hpp"
 #include "../support/results.hpp"
 #include "cases.hpp"
@@ -15,7 +15,6 @@
 namespace studies::mot {
 
 inline void run_variants(const Options& o) {
-  const auto start = std::chrono::steady_clock::now();
   Cases cases(o);
   std::vector<std::size_t> numbers_of;
   const std::vector<Model> models{Model::mot, Model::unmerged, Model::unmerged_fast, Model::embedded_router};
@@ -43,7 +42,7 @@ inline void run_variants(const Options& o) {
   write_results(o.common, "mot", o.json(), results, Json::object());
   draw(o.common.out / "variants.svg", {loss, right}, 2);
   print_results(results);
-  print_end(o.common, start);
+  finish(o.common, o.json(), results);
 }
 
 }  // namespace studies::mot

@@ -4,7 +4,6 @@
 //
 //   mot_text [--quick] [--seeds 3] [--train 6000] [--epochs 18] [--t1 3] [--t2 12] [--experts 2,4,8] …
 
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 
@@ -135,8 +134,6 @@ int main(int argc, char** argv) {
       make_quick(app, o.recipe, o.net);
       unless_given(app, "--seeds", common.seeds, 1);
     }
-    const auto start = std::chrono::steady_clock::now();
     mot_text::study(common, o);
-    print_end(common, start);
   });
 }

@@ -4,8 +4,6 @@
 //
 //   mot_vision [--quick] [--seeds 3] [--train 4000] [--epochs 16] [--t1 2] [--t2 12] [--blocks 2] [--experts 1,4,8] …
 
-#include <chrono>
-
 #include "../../fashion_mnist/dataset.hpp"
 #include "../whole_report.hpp"
 #include "corrupt.hpp"
@@ -141,8 +139,6 @@ int main(int argc, char** argv) {
       make_quick(app, o.recipe, o.net);
       unless_given(app, "--seeds", common.seeds, 1);
     }
-    const auto start = std::chrono::steady_clock::now();
     mot_vision::study(common, o);
-    print_end(common, start);
   });
 }

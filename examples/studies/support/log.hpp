@@ -16,9 +16,11 @@ namespace studies {
 ///         equal length: `step`, `epoch` or `iteration` says when a measurement was taken, the others are measurements.
 ///         An element is one number, one number per layer, or for `share` one number per expert. Results without these
 ///         lists give no lines
-inline std::string json_lines(const Run& run, const Json& result) {
+/// @param log  more lists of measurements, at the same times; null if there are none
+inline std::string json_lines(const Run& run, const Json& result, const Json& log = {}) {
   constexpr std::array<std::string_view, 5> of_layers{"entropy", "load_variation", "norm", "rank_entropy", "on_itself"};
-  const Json& curve = result.contains("curve") ? result["curve"] : result;
+  Json curve = result.contains("curve") ? result["curve"] : result;
+  if (log.is_object()) curve.update(log);
   std::string when;
   for (const char* name : {"step", "epoch", "iteration"})
     if (curve.contains(name)) when = name;

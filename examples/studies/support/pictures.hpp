@@ -10,6 +10,7 @@
 #include "../../support/gnuplot.hpp"
 #include "heat_map.hpp"
 #include "lines.hpp"
+#include "session.hpp"
 
 namespace studies {
 
@@ -40,6 +41,7 @@ inline void draw(const std::filesystem::path& svg, const std::vector<Panel>& pan
   const std::size_t rows = (panels.size() + columns - 1) / columns;
   gnuplot::draw(svg, pictures::kWidth * static_cast<double>(columns), pictures::kHeight * static_cast<double>(rows),
                 pictures::script(panels, columns));
+  if (gnuplot::available()) session().pictures.push_back(svg);
 }
 
 }  // namespace studies

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
@@ -67,6 +66,24 @@ inline Json json(const Result& r) {
   return j;
 }
 
+/// A result as texts for tables. Numbers have five digits. Missing values are empty.
+struct Texts {
+  std::string mean, std, seeds, published, agrees;
+};
+inline Texts texts(const Result& r) {
+  const auto text = [](const std::optional<double>& value, const char* before) {
+    char digits[40];
+    std::snprintf(digits, sizeof digits, "%s%.5g", before, value.value_or(0));
+    return value ? std::string(digits) : std::string();
+  };
+  const std::string same = word(studies::agrees(r));
+  return {text(studies::mean(r.values), ""), text(deviation(r.values), "± "), std::to_string(r.values.size()),
+          text(r.published, "") + (r.published_std ? ' ' + text(r.published_std, "± ") : ""),
+          same.empty()     ? ""
+          : same == "true" ? "agrees"
+                           : "disagrees"};
+}
+
 }  // namespace results
 
 /// Writes out/results.json and out/results.csv.
@@ -96,28 +113,14 @@ inline void print_results(const std::vector<Result>& all) {
   // The padding of printf counts bytes, and ± is one column wide but two bytes long.
   std::printf("%-*s  %12s   %-10s  %5s  %22s\n", static_cast<int>(width), "", "mean", "std", "seeds", "published");
   for (const Result& r : all) {
-    const auto text = [](const std::optional<double>& value, const char* before) {
-      char digits[40];
-      std::snprintf(digits, sizeof digits, "%s%.5g", before, value.value_or(0));
-      return value ? std::string(digits) : std::string();
-    };
-    const std::string std = text(deviation(r.values), "± "), same = results::word(agrees(r));
-    std::printf("%-*s  %12.5g %-*s  %5zu", static_cast<int>(width), r.name.c_str(), mean(r.values),
-                static_cast<int>(std.empty() ? 12 : 13), std.c_str(), r.values.size());
-    if (r.published) {
-      const std::string published = text(r.published, "") + (r.published_std ? ' ' + text(r.published_std, "± ") : "");
-      std::printf("  %*s", static_cast<int>(r.published_std ? 23 : 22), published.c_str());
-      if (!same.empty()) std::printf("  %s", same == "true" ? "agrees" : "disagrees");
-    }
+    const results::Texts text = results::texts(r);
+    std::printf("%-*s  %12s %-*s  %5s", static_cast<int>(width), r.name.c_str(), text.mean.c_str(),
+                static_cast<int>(text.std.empty() ? 12 : 13), text.std.c_str(), text.seeds.c_str());
+    if (r.published) std::printf("  %*s", static_cast<int>(r.published_std ? 23 : 22), text.published.c_str());
+    if (!text.agrees.empty()) std::printf("  %s", text.agrees.c_str());
     std::fputc('\n', stdout);
   }
   std::fflush(stdout);
-}
-
-/// Prints the last line on stdout: the time since `start`, and the folder of the results.
-inline void print_end(const Common& common, std::chrono::steady_clock::time_point start) {
-  std::printf("%.1f s; results and pictures: %s\n",
-              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), common.out.c_str());
 }
 
 }  // namespace studies

@@ -47,27 +47,37 @@ inline std::uint64_t digest(const Json& result) {
   return hash;
 }
 
+/// What the file of a run has besides the options.
+struct Stored {
+  Json result;
+  Json log;  // measurements that are only for log.jsonl; null if there are none
+};
+
 /// Reads a stored result. Returns no value if the file is missing, damaged or changed, or has different options. Older
 /// files without a digest are accepted.
-inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
+inline std::optional<Stored> stored(const std::filesystem::path& file, const Json& options) {
   std::ifstream in(file);
   if (!in) return {};
   Json run = Json::parse(in, nullptr, false);
   if (!run.is_object() || !run.contains("options") || !run.contains("result")) return {};
   if (run["options"].dump() != options.dump()) return {};
   if (run.contains("digest") && run["digest"] != digest(run["result"])) return {};
-  return std::move(run["result"]);
+  return Stored{std::move(run["result"]), run.contains("log") ? std::move(run["log"]) : Json()};
 }
 
-/// Stores a result.
-/// @return the result as read from the file, so that values that JSON cannot store (NaN) do not depend on a restart
-inline Json store(const std::filesystem::path& file, const Json& options, const Json& result) {
-  Json run = Json::object();
-  run["options"] = options;
-  run["result"] = Json::parse(result.dump());
-  run["digest"] = digest(run["result"]);
+/// Stores a result. Its member `log`, if there is one, is stored outside of the result and of the digest, so that more
+/// measurements for log.jsonl change neither results nor digests.
+/// @return the file's content, so that values that JSON cannot store (NaN) do not depend on a restart
+inline Stored store(const std::filesystem::path& file, const Json& options, const Json& result) {
+  Stored now{Json::parse(result.dump()), {}};
+  if (now.result.is_object() && now.result.contains("log")) {
+    now.log = std::move(now.result["log"]);
+    now.result.erase("log");
+  }
+  Json run{{"options", options}, {"result", now.result}, {"digest", digest(now.result)}};
+  if (!now.log.is_null()) run["log"] = now.log;
   write_file(file, run.dump() + '\n');
-  return std::move(run["result"]);
+  return now;
 }
 
 }  // namespace runs
@@ -83,16 +93,16 @@ inline std::vector<Json> compute(const Common& common, const std::vector<Run>& r
   runs::check(runs);
   const std::filesystem::path folder = common.out / "runs";
   make_folder(folder);
-  for (const char* written : {"runs/probe", "results.json", "results.csv", "log.jsonl"})
+  for (const char* written : {"runs/probe", "results.json", "results.csv", "log.jsonl", "page.html"})
     gatefold::io::Replacement probe(common.out / written);
 
-  std::vector<Json> results(runs.size());
+  std::vector<runs::Stored> all(runs.size());
   std::vector<std::size_t> rest;
   const auto file = [&](const Run& run) { return folder / (run.name + ".json"); };
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    std::optional<Json> found = common.fresh ? std::nullopt : runs::stored(file(runs[i]), runs[i].options);
+    auto found = common.fresh ? std::nullopt : runs::stored(file(runs[i]), runs[i].options);
     if (found) {
-      results[i] = std::move(*found);
+      all[i] = std::move(*found);
     } else {
       rest.push_back(i);
     }
@@ -119,7 +129,7 @@ inline std::vector<Json> compute(const Common& common, const std::vector<Run>& r
           if (stop) throw runs::Stopped{};
           bar.update(j, share);
         });
-        results[rest[j]] = runs::store(file(run), run.options, result);
+        all[rest[j]] = runs::store(file(run), run.options, result);
         bar.finish(j);
       } catch (const runs::Stopped&) {
       } catch (...) {
@@ -139,7 +149,11 @@ inline std::vector<Json> compute(const Common& common, const std::vector<Run>& r
   }
   if (failure) std::rethrow_exception(failure);
   std::string log;
-  for (std::size_t i = 0; i < runs.size(); ++i) log += json_lines(runs[i], results[i]);
+  std::vector<Json> results;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    log += json_lines(runs[i], all[i].result, all[i].log);
+    results.push_back(std::move(all[i].result));
+  }
   write_file(common.out / "log.jsonl", log);
   return results;
 }

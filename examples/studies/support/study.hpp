@@ -9,9 +9,11 @@
 
 #include "../../support/command_line.hpp"
 #include "common.hpp"
+#include "page.hpp"
 #include "pictures.hpp"
 #include "results.hpp"
 #include "runs.hpp"
+#include "session.hpp"
 
 namespace studies {
 
@@ -38,6 +40,7 @@ inline int study_main(const char* program, CLI::App& app, int argc, char** argv,
   return command_line::run(program, app, argc, argv, [&] {
     command_line::limit_memory();
     refuse_twice(app);
+    session() = {.program = program, .title = app.get_description(), .options = {argv + 1, argv + argc}};
     body();
   });
 }

@@ -5,8 +5,6 @@
 //   vision [--quick] [--seeds 3] [--steps 2500] [--dim 48] [--patch 7] …
 //   vision --costs      time and memory of each relative to V-MoE; Soft MoE with momentum relative to Soft MoE
 
-#include <chrono>
-
 #include "../support/costs.hpp"
 #include "report.hpp"
 
@@ -125,8 +123,6 @@ int main(int argc, char** argv) {
     gatefold::expect(o.k <= o.experts, "options", "k", gatefold::Joined{"at most experts = ", o.experts}, o.k);
     expect_backend(o.backend, only_costs);
     if (only_costs) return vision::costs(o);
-    const auto start = std::chrono::steady_clock::now();
     vision::study(common, o);
-    print_end(common, start);
   });
 }

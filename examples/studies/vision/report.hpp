@@ -131,6 +131,7 @@ inline void report(const Common& common, const Json& options, const Done& done) 
   write_file(common.out / "table.md", text);
   draw(common.out / "vision.svg", {severities}, 1);
   std::printf("%s", text.c_str());
+  finish(common, options, results, text);
 }
 
 }  // namespace studies::vision
