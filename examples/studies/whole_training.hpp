@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/routing_measures.hpp"
 #include "support/shuffle.hpp"
 #include "support/study.hpp"
 #include "whole_transformer.hpp"
@@ -196,6 +197,10 @@ class Routed {
                                               Index classes) const {
     return metric::routing_table(ctx, stages_.trainer.saved.plan, labels, classes);
   }
+  /// Adds the items of the last call of predict() to the measurements.
+  void measure(Cpu::Context& ctx, RoutingMeasures& to) const {
+    to.add(ctx, stages_.trainer.saved, stages_.trainer.expert_output());
+  }
   Index parameters() const { return count_values(stages_.trainer.params); }
 
  private:
@@ -231,6 +236,7 @@ class Plain {
     return trainer_.output();
   }
   std::optional<metric::RoutingTable> routing(Cpu::Context&, View<const Index, 1, Cpu>, Index) const { return {}; }
+  void measure(Cpu::Context&, RoutingMeasures&) const {}
   Index parameters() const { return count_values(trainer_.params); }
 
  private:
@@ -242,7 +248,8 @@ class Plain {
 /// Trains for all epochs and tests after each of them. Tests have no noise.
 ///
 /// @return score and training loss of each epoch. For a model with a gate, also the share of the test items that go to
-///   each expert: of all items after each epoch, and of the items of each class after T₁, T₂ and T
+///   each expert: of all items after each epoch, and of the items of each class after T₁, T₂ and T; and the
+///   measurements of the routing after each epoch (log)
 template <class TaskT, class LearnerT>
 Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items& test, Index classes, const Recipe& r,
            Seed seed, const Report& report) {
@@ -260,7 +267,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
     }
   };
   Json epochs = Json::array(), score = Json::array(), loss = Json::array(), share = Json::array(),
-       routing = Json::object();
+       routing = Json::object(), log = Json::object();
   for (Index epoch = 1; epoch <= r.epochs; ++epoch) {
     epochs.push_back(epoch);
     learner.begin_epoch();
@@ -277,12 +284,14 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
 
     double scored = 0;
     std::optional<metric::RoutingTable> table;
+    RoutingMeasures measures;
     constexpr Index chunk = 256;
     for (Index first = 0; first < test.size(); first += chunk) {
       const Index count = std::min(chunk, test.size() - first);
       const auto target = TaskT::target(test, first, count);
       const auto y = learner.predict(test.x.view().rows(first, count), target);
       scored += TaskT::score(ctx, y, target) * static_cast<double>(count);
+      learner.measure(ctx, measures);
       if (const auto part = learner.routing(ctx, test.label.view().rows(first, count), classes)) {
         if (!table)
           table.emplace(*part);
@@ -297,6 +306,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
     for (Index e = 0; e < table->experts; ++e)
       shares.push_back(static_cast<double>(table->of_expert(e)) / static_cast<double>(test.size()));
     share.push_back(shares);
+    measures.append(log);
     for (Index c = 0; c < classes; ++c) {
       by_class.push_back(Json::array());
       for (Index e = 0; e < table->experts; ++e) by_class.back().push_back(table->share_of_class(c, e));
@@ -309,7 +319,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
     }
   }
   Json result{{"parameters", learner.parameters()}, {"epoch", epochs}, {"score", score}, {"loss", loss}};
-  if (!share.empty()) result.update({{"share", share}, {"routing", routing}});
+  if (!share.empty()) result.update({{"share", share}, {"routing", routing}, {"log", log}});
   return result;
 }
 

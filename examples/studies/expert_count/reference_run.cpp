@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "../support/routing_measures.hpp"
 #include "measure.hpp"
 #include "twice_softmax.hpp"
 
@@ -62,7 +63,7 @@ Json mixture(const ReferenceRun& r, const Report& report) {
   };
 
   double least = std::numeric_limits<double>::infinity(), loss = 0, entropy = 0;
-  Json curve{{"iteration", Json::array()}, {"loss", Json::array()}, {"entropy", Json::array()}};
+  Json curve{{"iteration", Json::array()}, {"loss", Json::array()}, {"entropy", Json::array()}}, log;
   Index epoch = 0;
   for (; epoch < r.epochs; ++epoch) {
     loss = trainer.gradients(data.train.sample.x, data.train.label, noise(4, epoch)).router;
@@ -71,6 +72,9 @@ Json mixture(const ReferenceRun& r, const Report& report) {
       curve["iteration"].push_back(epoch);
       curve["loss"].push_back(loss);
       curve["entropy"].push_back(entropy);
+      RoutingMeasures measures;
+      measures.add(ctx, trainer.saved, trainer.output());
+      measures.append(log);
       report(static_cast<double>(epoch) / static_cast<double>(r.epochs));
     }
     if (loss <= least) {
@@ -86,7 +90,8 @@ Json mixture(const ReferenceRun& r, const Report& report) {
           {"entropy", entropy},
           {"loss", loss},
           {"epochs", epoch},
-          {"curve", curve}};
+          {"curve", curve},
+          {"log", log}};
 }
 
 template <class ActT>

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "../support/routing_measures.hpp"
 #include "measure.hpp"
 #include "setting.hpp"
 #include "streamed.hpp"
@@ -62,6 +63,9 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
     const Accuracy hits = accuracy(right(trainer.output(), test.target), test.cluster);
     const auto table = metric::routing_table<float, Cpu>(ctx, trainer.saved.plan, test.cluster, kClusters);
     const double entropy = metric::dispatch_entropy(table);
+    RoutingMeasures measures;
+    measures.add(ctx, trainer.saved, trainer.output());
+    measures.append(result["log"]);
     curve["iteration"].push_back(t);
     curve["loss"].push_back(loss);
     curve["accuracy"].push_back(hits.all);

@@ -5,8 +5,6 @@
 #include <complex>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <gatefold/data/corpus.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/metric/load.hpp>
@@ -128,11 +126,6 @@ inline double variation(const std::vector<Index>& load) {
 /// Appends measurements of each layer to the curves of a run, with four significant digits: curve[name][point][layer].
 /// `rank_entropy` is the entropy in nats of the picks' ranks by norm; ln E means that all ranks are equally frequent.
 inline void add_layers(const std::vector<Routing>& layers, Json& curve) {
-  const auto rounded = [](double value) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.4g", value);
-    return std::strtod(digits, nullptr);
-  };
   const auto add = [&](const char* name, const auto& of) {
     Json point = Json::array();
     for (const Routing& layer : layers) point.push_back(rounded(of(layer)));

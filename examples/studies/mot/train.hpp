@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "../support/routing_measures.hpp"
 #include "../support/runs.hpp"
 #include "data.hpp"
 #include "embedded_gd.hpp"
@@ -116,6 +117,9 @@ Json train_routed(const Setting& s, const ExpertT& expert, const Variant& varian
   };
   const auto measure = [&](Index t, Json& curves) {
     test(curves, "test", Noisy{});
+    RoutingMeasures now;
+    now.add(ctx, trainer.saved, trainer.expert_output());
+    now.append(curves["log"]);
     if constexpr (attends) {
       const auto& experts = merged(ctx, trainer.params.expert);
       const auto of = metric::specialisation(ctx, neurons(experts), data.signals.feature);

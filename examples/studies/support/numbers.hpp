@@ -60,4 +60,11 @@ inline std::string digits(double value) {
   return name;
 }
 
+/// Rounds a measurement to four significant digits, to keep stored runs small.
+inline double rounded(double value) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.4g", value);
+  return std::strtod(digits, nullptr);
+}
+
 }  // namespace studies

@@ -75,7 +75,7 @@ inline Stored store(const std::filesystem::path& file, const Json& options, cons
     now.result.erase("log");
   }
   Json run{{"options", options}, {"result", now.result}, {"digest", digest(now.result)}};
-  if (!now.log.is_null()) run["log"] = now.log;
+  if (!now.log.empty()) run["log"] = now.log;
   write_file(file, run.dump() + '\n');
   return now;
 }
