@@ -1,7 +1,7 @@
 """store.py PROGRAM FOLDER: stores the runs of a program in runs/PROGRAM.tar.xz. Equal runs make equal archives.
 
 FOLDER is the folder of --out. Of the runs of `mot` and `expert_count`, only the numbers that page.py reads are
-stored."""
+stored. The measurements that are only for log.jsonl (member "log") are not stored."""
 import io
 import json
 import pathlib
@@ -100,12 +100,14 @@ def main(program, folder):
     with tarfile.open(FOLDER / f"{program}.tar.xz", "w:xz", preset=9) as archive:
         for file in sorted(pathlib.Path(folder, "runs").glob("*.json")):
             text = file.read_bytes()
+            run = json.loads(text)
+            logged = run.pop("log", None) is not None
             if program in REDUCED:
-                run = json.loads(text)
                 run["result"] = REDUCED[program](run["options"], file.name.split(".seed")[0], run["result"])
                 # These results are complete. The program reuses them without a checksum.
                 if REDUCED[program] in (of_language, of_classification):
                     run.pop("digest", None)
+            if logged or program in REDUCED:
                 text = (json.dumps(run, separators=(",", ":")) + "\n").encode()
             member = tarfile.TarInfo(f"runs/{file.name}")  # its owner and time are 0
             member.size, member.mode = len(text), 0o644

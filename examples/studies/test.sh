@@ -41,6 +41,46 @@ done
 [ -s "$dir/1/log.jsonl" ] || fail "log.jsonl has no measurements"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
 
+# check_page: checks that page.html has the printed tables and all pictures, and refers to no other file.
+check_page() {
+  local page=$dir/1/page.html lost tables
+  rows() { sed -nE 's#^(<tr><td>[^<]*</td><td>[^<]*</td>).*#\1#p' "$page" | sort -u; }
+  if [ "$1" = results ]; then
+    lost=$(tail -n +2 "$dir/1/results.csv" | awk -F , '
+      { printf "<tr><td>%s</td><td>%s</td>\n", $1, $2 == "" ? "nan" : sprintf("%.5g", $2) }' | sort -u |
+      comm -23 - <(rows))
+    [ -z "$lost" ] || fail "page.html lacks results: $(head -n 3 <<<"$lost")"
+  fi
+  for tables in "$dir"/1/table*.md; do
+    [ -e "$tables" ] || continue
+    lost=$(grep '^|' "$tables" | grep -v '^|---' | sed -E "s/&/\\&amp;/g; s/</\\&lt;/g; s/>/\\&gt;/g; s/'/\\&#39;/g" |
+      awk -F ' *[|] *' '{ for (i = 2; i < NF; ++i) printf "<%s>", $i; print "" }' | sort -u |
+      comm -23 - <(sed -nE 's#^<tr>(.*)</tr>$#\1#p' "$page" | sed -E 's#<t[dh]>([^<]*)</t[dh]>#<\1>#g' | sort -u))
+    [ -z "$lost" ] || fail "page.html lacks rows of $(basename "$tables"): $(head -n 3 <<<"$lost")"
+  done
+  ! grep -qE "<script|@import|(src|href)=['\"]?[^#'\"]|url\([^#]" "$page" || fail "page.html refers to another file"
+  [ "$(grep -c '<figure><svg' "$page")" -eq "$(find "$dir/1" -maxdepth 1 -name '*.svg' | wc -l)" ] ||
+    fail "page.html lacks pictures"
+  grep -q '<h2>Last measurements' "$page" || fail "page.html lacks the last measurements"
+  grep -qE "^<pre>bash examples/run.sh .* --out $dir/1" "$page" || fail "page.html lacks the command"
+}
+check_page results
+if "$program" --help | grep -q -- --tables; then
+  rm "$dir/1/page.html"
+  cp "$dir/1/log.jsonl" "$dir/log"
+  run "$dir/1" --tables || fail "--tables: $(tail -n 1 "$dir/err")"
+  check_page tables
+  cmp -s "$dir/log" "$dir/1/log.jsonl" || fail "--tables: log.jsonl differs"
+fi
+# measured PATTERN: expects a line of log.jsonl that matches.
+measured() { grep -qE "$1" "$dir/1/log.jsonl" || fail "log.jsonl has no line like $1"; }
+case $(basename "$program") in
+  mot | mot_text | mot_vision | expert_count)
+    measured '"routing_entropy":[0-9.]+,"load_variation":[0-9.]+,"norm":[0-9.]+'
+    ;;
+  vision) measured '"step":[0-9]+,"layer":2,"entropy":[0-9.]+,"load_variation":[0-9.]+' ;;
+esac
+
 # A router that looks ahead gives another perplexity if the later words are cut off. The other routers do not.
 if [[ $program == */graph_of_tokens ]]; then
   differs() {

@@ -1,9 +1,13 @@
 """Tests the scripts of docs/studies: table cells against numbers that the programs printed, the numbers of the papers
 against those in the programs, and the settings on the pages against those of the runs."""
 import math
+import pathlib
 import re
 import statistics
+import tarfile
+import tempfile
 import unittest
+import unittest.mock
 
 import paths
 import page
@@ -350,6 +354,28 @@ class StoredExperts(unittest.TestCase):
 
     def test_best_cluster(self):
         self.assertEqual(store.lowest([None, 0.5, 0.25, 0.25]), 2)
+
+
+class StoredLog(unittest.TestCase):
+    """The measurements of log.jsonl are left out of the archives. The other members keep their values."""
+
+    RUN = '{"options":{"t1":1,"lr":1e-05},"result":{"name":"\\u00e9","score":[0.1,0.0]},"digest":18446744073709551615'
+
+    def archive(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            runs = pathlib.Path(folder, "runs")
+            runs.mkdir()
+            (runs / "a.seed1.json").write_text(text)
+            with unittest.mock.patch.object(store, "FOLDER", pathlib.Path(folder)):
+                store.main("mot_text", folder)
+            with tarfile.open(pathlib.Path(folder, "mot_text.tar.xz")) as archive:
+                return archive.extractfile("runs/a.seed1.json").read().decode()
+
+    def test_log(self):
+        self.assertEqual(self.archive(self.RUN + ',"log":{"norm":[1,2]}}\n'), self.RUN + "}\n")
+
+    def test_no_log(self):
+        self.assertEqual(self.archive(self.RUN + "}\n"), self.RUN + "}\n")
 
 
 class Pages(unittest.TestCase):

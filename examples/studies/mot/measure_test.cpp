@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/routing_measures.hpp"
 #include "fit.hpp"
 
 using namespace studies;
@@ -210,4 +211,49 @@ TEST_CASE("shapes: fits exponential and power laws and tells them apart") {
   CHECK(p.power.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(p.exponential.r2 < 0.95);
   CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // only two points with t > 0: no fit
+}
+
+TEST_CASE("RoutingMeasures: equal plain loops over the items of two passes") {
+  Case c(3);
+  c.route(0, 0, 0.5f, 0.25f);
+  c.route(0, 2, 0.37f, 0.11f);
+  c.route(1, 1, 0.29f, 0.53f);
+  c.route(2, 3, 0.17f, 0.07f);
+  for (Index i = 0; i < 3; ++i) c.know(i, i, 0.5f * float(i + 1));
+  RoutingMeasures measures;
+  double entropy = 0, norm = 0;
+  std::vector<double> load(3);
+  for (const auto& [first, count] : {std::pair{Index(0), Index(24)}, {Index(24), Index(40)}}) {
+    c.trainer.evaluate(c.data.test.x.view().rows(first, count), c.data.test.target.view().rows(first, count));
+    measures.add(c.ctx, c.trainer.saved, c.trainer.expert_output());
+    for (Index n = first; n < first + count; ++n) {
+      std::vector<double> h(3);
+      for (Index i = 0; i < 3; ++i)
+        for (Index j = 0; j < 400; ++j)
+          h[std::size_t(i)] += double(c.data.test.x(n, j)) * double(c.trainer.params.gate.scores.weight(j % 50, i));
+      std::vector<double> sorted = h;
+      std::sort(sorted.begin(), sorted.end());
+      REQUIRE(sorted[2] - sorted[1] > 1e-4);  // so that float and double pick the same expert
+      const auto best = std::size_t(std::max_element(h.begin(), h.end()) - h.begin());
+      ++load[best];
+      double total = 0;
+      for (const double one : h) total += std::exp(one);
+      for (const double one : h) entropy -= std::exp(one) / total * (one - std::log(total)) / 64;
+      norm += std::abs(double(c.trainer.expert_output()(n - first, 0))) / 64;
+    }
+  }
+  double squares = 0;
+  for (const double one : load) squares += (one - 64.0 / 3) * (one - 64.0 / 3) / 3;
+  // The numbers are neither those of one expert nor those of equal experts.
+  REQUIRE((entropy > 0.1 && entropy < std::log(3) - 0.01 && squares > 0 && norm > 0.1));
+  Json log;
+  measures.append(log);
+  measures.append(log);
+  for (const auto& [name, expected] :
+       {std::pair{"routing_entropy", entropy}, {"load_variation", std::sqrt(squares) / (64.0 / 3)}, {"norm", norm}}) {
+    CAPTURE(name);
+    REQUIRE(log[name].size() == 2);
+    CHECK(log[name][0].get<double>() == doctest::Approx(expected).epsilon(5.1e-4));
+    CHECK(log[name][0] == log[name][1]);
+  }
 }
