@@ -253,7 +253,7 @@ TEST_CASE("RoutingMeasures: equal plain loops over the items of two passes") {
        {std::pair{"routing_entropy", entropy}, {"load_variation", std::sqrt(squares) / (64.0 / 3)}, {"norm", norm}}) {
     CAPTURE(name);
     REQUIRE(log[name].size() == 2);
-    CHECK(log[name][0].get<double>() == doctest::Approx(expected).epsilon(5.1e-4));
+    CHECK(log[name][0].get<double>() == doctest::Approx(expected).epsilon(5.1e-4));  // four digits
     CHECK(log[name][0] == log[name][1]);
   }
 }

@@ -14,14 +14,14 @@
 
 namespace studies::vision {
 
-/// Appends measurements of each mixture to the lists of `log`: log[name][point][mixture]. Soft MoE and softmax regression
-/// have no measurements.
+/// Appends measurements of each mixture to the lists of `log`: log[name][point][mixture]. Soft MoE and softmax
+/// regression have no measurements.
 inline void measure(images::Model& model, const images::Options& o, const images::Set& test, Json& log) {
-  constexpr Index most = 256;  // few, to cost less than 3 % of the training
+  constexpr Index most = 256;  // few, because this is done 50 times in a run
   const auto all = model.routing(test.rows(0, std::min(most, o.test_images)));
   if (all.empty()) return;
-  // If the update rule evaluates its branch twice, each mixture occurs twice in `all`. Every second layer has a mixture.
-  const std::size_t calls = all.size() / static_cast<std::size_t>(o.depth / 2);
+  // Every second layer has a mixture. If the update rule evaluates its branch twice, `all` has each mixture twice.
+  const std::size_t calls = std::max<std::size_t>(all.size() / static_cast<std::size_t>(o.depth / 2), 1);
   Json entropy = Json::array(), variation = Json::array();
   for (std::size_t at = 0; at < all.size(); at += calls) {
     entropy.push_back(rounded(all[at].entropy));
