@@ -51,9 +51,8 @@ inline void add_common(CLI::App& app, Common& common) {
   app.add_flag("--fresh", common.fresh, "compute all runs again, even if the folder has their results");
   app.add_option_function<std::string>(
       "--out", [&common](const std::string& folder) { common.out = folder; },
-      "folder of page.html, results.json, results.csv, pictures and finished runs\n(default: results/<program> next to "
-      "the "
-      "program, results/<program>.quick with --quick)");
+      "folder of page.html, results.json, results.csv, pictures and finished runs\n"
+      "(default: results/<program> next to the program, results/<program>.quick with --quick)");
   app.parse_complete_callback([&common] {
     if (common.out.empty()) common.out = default_folder(common.quick);
   });
