@@ -7,7 +7,6 @@
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 /// Helpers for pages that consist of one HTML file and refer to no other file.

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
-#include <limits>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 #include <utility>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <functional>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/metric/load.hpp>
