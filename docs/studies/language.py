@@ -412,7 +412,8 @@ class Graph(Language):
                                if kind(case)]
         whole = lambda case: not case.endswith("_500")
         similar = sorted(set(all_of(lambda c: whole(c) and "attention" not in c and "sigma" not in c)))
-        attending = sorted(set(all_of(lambda c: whole(c) and ("attention" in c or "sigma" in c))))
+        reading = lambda case: case.endswith(("_v_o", "_of_sequence", "_weights", "_every"))
+        attending = sorted(set(all_of(lambda c: whole(c) and not reading(c) and ("attention" in c or "sigma" in c))))
         decided = [case for case, baseline in similar if not self.percent(case, baseline, clean).contains(0)]
         worse = [case for case, baseline in attending if self.percent(case, baseline, clean).low > 0]
         of_one = self.study.common(["k_1_similarity", "k_1"])
@@ -426,6 +427,7 @@ class Graph(Language):
                     (("m = H · v O", ""), ("m = v O", "_v_o"), ("one head per sequence and m = v O", "_of_sequence"),
                      ("A instead of the posterior", "_weights"), ("all heads and m = v O", "_every"))]
         over_plain = "; ".join(f"{label}: {percent(case, 'smoe_500')}" for label, case in readings)
+        longer = "; ".join(f"{label}: {percent(case.removesuffix('_500'), 'smoe')}" for label, case in readings)
         itself = {case: [m for m, _ in self.layer(case, "/on_itself", 100)]
                   for case in papers.GRAPH_OF_TOKENS_ON_ITSELF}
         weight = lambda case: f"{min(itself[case]):.0f} to {max(itself[case]):.0f} %"
@@ -444,6 +446,10 @@ class Graph(Language):
             f"{weight('smoe_tau_0.1_500')} if τ = 0.1, {weight('smoe_similarity_500')} if τ = 1, and "
             f"{weight('smoe_tau_root_500')} if τ = √D. " +
             holds(min(itself["smoe_tau_0.1_500"]) > 95, "Therefore the row τ = 0.1 is a test of almost no mixing."),
+            "**τ that changes during training** (table 10). If τ falls from 10 to 0.01, similarity changes the "
+            f"perplexity by {percent('smoe_tau_falls', 'smoe')}; if τ rises from 0.01 to 10, by "
+            f"{percent('smoe_tau_rises', 'smoe')}. The paper does not name the shape of the schedule. Here log τ is "
+            "linear in the number of steps.",
             f"**Attention-aware routing, one head per word and m = H · v O,** is worse than its baseline in "
             f"{len(worse)} of {len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; "
             "GLaM: "
@@ -453,9 +459,11 @@ class Graph(Language):
             f"they change the perplexity of SMoE as follows. {over_plain}. " +
             holds(all(self.percent(case, "smoe_500", clean).low > 0 for _, case in readings),
                   "Each reading is worse than no mixing. ") +
+            f"After 1,600 steps: {longer}. "
             "In the first reading, the weights A of the attention instead of the posterior change the perplexity by "
-            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')}. If the router follows one head per "
-            "sequence, the choice of this head depends on the words that follow.",
+            f"{percent('smoe_attention_weights_500', 'smoe_attention_500')} after 500 steps and by "
+            f"{percent('smoe_attention_weights', 'smoe_attention')} after 1,600 steps. If the router follows one head "
+            "per sequence, the choice of this head depends on the words that follow.",
             f"**Width σ.** The perplexity with σ = √D minus that with σ = 0.1 is {between(narrow)}. **Only confident "
             "words** means that a word takes probabilities only from words whose entropy is not larger than its own. "
             f"With attention, this condition changes the perplexity by {between(confident)}.",

@@ -108,10 +108,21 @@ GRAPH_OF_TOKENS = [
     ("Temperature τ of the similarity", "smoe", [
         ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
         ("smoe_tau_0.1", "τ 0.1", (34.01,)), ("smoe_tau_2", "τ 2", (32.88,)), ("smoe_tau_root", "τ √D", (33.83,))]),
+    ("Temperature τ that changes during training", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)), ("smoe_similarity", "SMoE, similarity", (32.03, 39.92)),
+        ("smoe_tau_falls", "τ from 10 to 0.01", (34.65, 43.08)),
+        ("smoe_tau_rises", "τ from 0.01 to 10", (33.91, 41.67))]),
     ("Width σ of the likelihood", "smoe", [
         ("smoe", "SMoE", (34.84, 43.59)), ("smoe_attention", "SMoE, attention", (32.23, 40.91)),
         ("smoe_sigma_0.1", "σ 0.1", (32.67,)), ("smoe_sigma_2", "σ 2", (32.85,)),
         ("smoe_sigma_root", "σ √D", (32.90,))]),
+    ("Readings of attention-aware routing", "smoe", [
+        ("smoe", "SMoE", (34.84, 43.59)),
+        ("smoe_attention", "one head per word, m = H · v O", (32.23, 40.91)),
+        ("smoe_attention_v_o", "one head per word, m = v O", ()),
+        ("smoe_attention_of_sequence", "one head per sequence, m = v O", ()),
+        ("smoe_attention_weights", "one head per word, A instead of the posterior", ()),
+        ("smoe_attention_every", "all heads by their posterior, m = v O", ())]),
     ("Readings of attention-aware routing, 500 steps", "smoe_500", [
         SMOE_500,
         ("smoe_attention_500", "one head per word, m = H · v O", ()),

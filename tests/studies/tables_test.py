@@ -45,9 +45,9 @@ class Numbers(unittest.TestCase):
             for kind, (clean, attacked) in zip(("", "_similarity", "_attention"),
                                                re.findall(r"\{([0-9.]+), ([0-9.]+)\}", rest)):
                 found[name + kind] = (float(clean), float(attacked))
-        for name, rest in re.findall(r'add\("([^"]+)", (.*?)\);', source):
-            printed = re.search(r"\{\{([0-9.]+), 0\}\}$", rest)
-            found[name] = (float(printed[1]),) if printed else ()
+        for name, rest in re.findall(r'add\("([^"]+)", (.*?)\);', source, flags=re.S):
+            printed = re.search(r"\{\{([0-9.]+), ([0-9.]+)\}\}$", rest)
+            found[name] = tuple(float(of) for of in printed.groups() if of != "0") if printed else ()
         for _, _, rows in papers.GRAPH_OF_TOKENS:
             for case, _, printed in rows:
                 self.assertEqual(() if case.endswith("_500") else found[case], printed, case)
