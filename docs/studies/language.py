@@ -450,6 +450,9 @@ class Graph(Language):
             f"perplexity by {percent('smoe_tau_falls', 'smoe')}; if τ rises from 0.01 to 10, by "
             f"{percent('smoe_tau_rises', 'smoe')}. The paper does not name the shape of the schedule. Here log τ is "
             "linear in the number of steps.",
+            "**With all experts (the dense form of eq. (7) and (15), 500 steps),** similarity changes the perplexity "
+            f"by {percent('dense_similarity_500', 'dense_500')} and attention by "
+            f"{percent('dense_attention_500', 'dense_500')}.",
             f"**Attention-aware routing, one head per word and m = H · v O,** is worse than its baseline in "
             f"{len(worse)} of {len(attending)} cases after 1,600 steps. SMoE: {percent('smoe_attention', 'smoe')}; "
             "GLaM: "

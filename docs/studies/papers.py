@@ -136,6 +136,9 @@ GRAPH_OF_TOKENS = [
     three("K = 1", "k_1", (40.75, 50.21), (39.18, 48.66), (39.35, 48.72)),
     three("K = E/2", "k_half", (34.92, 42.98), (33.81, 42.37), (33.28, 41.45)),
     three("Twice the experts", "e_twice", (33.41, 41.79), (31.62, 39.77), (31.85, 39.65)),
+    ("All experts (dense form of eq. (7) and (15)), 500 steps", "dense_500", [
+        ("dense_500", "all experts", ()), ("dense_similarity_500", "similarity", ()),
+        ("dense_attention_500", "attention", ())]),
 ]
 GRAPH_OF_TOKENS_LAYERS = ["smoe", "smoe_similarity", "smoe_attention", "smoe_similarity_ahead",
                           "smoe_similarity_confident", "smoe_attention_confident", "smoe_tau_root", "k_1",

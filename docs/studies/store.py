@@ -92,8 +92,9 @@ def of_classification(options, case, result):
     return {**result, "perplexity": rounded(result["perplexity"], 7)}
 
 
-REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "classification": of_classification, "mot": of_mot,
-           "expert_count": of_expert_count, "expert_count_scale1": of_expert_count}
+REDUCED = {"momentum": of_language, "graph_of_tokens": of_language, "graph_of_tokens_500": of_language,
+           "classification": of_classification, "mot": of_mot, "expert_count": of_expert_count,
+           "expert_count_scale1": of_expert_count}
 
 
 def main(program, folder):
