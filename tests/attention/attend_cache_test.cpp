@@ -92,7 +92,7 @@ Tensor<T, 2, Cpu> part(const Tensor<T, 2, Cpu>& all, Index length, Index first, 
 
 TEST_CASE_TEMPLATE("attend_cached: random segments give the bits of attend_window", T, float, double) {
   Cpu::Context one(1), two(2);
-  Index several = 0, single = 0, split = 0;  // blocks with several matrices, with one matrix, with part of a matrix
+  Index several = 0, single = 0, split = 0;  // blocks with the query rows of several matrices, of one, of part of one
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     Choice choose(seed);
@@ -154,7 +154,7 @@ TEST_CASE("for_each_cache_block: every row has all keys of its window") {
         const Index begin = b.first_key(r) - matrix * capacity, end = begin + b.keys;
         wrong += begin >= 0 && begin <= std::max<Index>(0, of.window.first(t)) && end <= capacity ? 0 : 1;
         wrong += end > past + t ? 0 : 1;
-        if (chunked && past + length > keys_of_a_chain)  // a sum of several chains begins at the chunk's first key
+        if (chunked && past + length > keys_of_a_chain)  // then a sum must begin at the chunk's first key
           wrong += begin == std::max<Index>(0, of.window.first(t)) ? 0 : 1;
       }
     });

@@ -104,7 +104,7 @@ TEST_CASE("attention: FewRows computes only products of few rows") {
         ++small;
         // Half of the products compute scores. FewRows computes scores with keys of any width.
         CHECK(products_of_few_rows == (width <= widest ? all : all / 2));
-      } else if (window == 0 && rows <= 16) {  // such rows are not divided further
+      } else if (window == 0 && rows <= 16) {  // up to 16 rows stay in one block, too many for FewRows
         ++large;
         CHECK(products_of_few_rows == 0);
       }

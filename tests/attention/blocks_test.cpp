@@ -28,7 +28,7 @@ TEST_CASE("for_each_block: covers each visible pair once, in key order") {
         CAPTURE(causal);
         CAPTURE(length);
         const Index items = 3 * length;
-        std::vector<Index> next(static_cast<std::size_t>(items));  // the next key of row i in its sequence
+        std::vector<Index> next(static_cast<std::size_t>(items));  // for each row, the first key of its next block
         detail_::attending::for_each_block(
             ctx, items, length, causal, size, [&](Cpu::Context&, const detail_::attending::Block& b) {
               REQUIRE(b.rows <= size.rows);

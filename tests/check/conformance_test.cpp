@@ -175,7 +175,8 @@ struct LeftOut {
   }
 };
 
-/// p ← p / 2 + x and y = gain ⊙ p, where p is carried. It saves p for backward.
+/// Computes p ← p / 2 + x and y = gain ⊙ p with the carry p, and saves p for backward. With `unlisted_carry`, the Carry
+/// does not list p. With `sums`, forward wrongly adds p to the `saved` of earlier calls.
 enum class Keeping { all, unlisted_carry, sums };
 template <Keeping how>
 struct Keeps {
@@ -354,7 +355,7 @@ using Sentences = std::vector<std::string>;
 
 namespace {
 
-/// An Independent mixing whose forward differs from its rows.
+/// An Independent mixing whose forward gives other probabilities than its hook `rows`.
 struct OtherMixing : Independent {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
@@ -363,7 +364,7 @@ struct OtherMixing : Independent {
     q(1, 0) += T(0.25);
   }
 };
-/// A TopK whose forward takes fewer picks than its rows.
+/// A TopK whose forward makes fewer picks than its hook `rows`.
 struct OtherSelection : TopK {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,

@@ -335,7 +335,7 @@ TEST_CASE("gradients (2): the floor scales with the loss") {
     CHECK_FALSE(report);
     CHECK(report.str().find("v: the gradient is zero to rounding") != std::string::npos);
   }
-  // Terms that cancel leave a loss near 0 with the rounding of the terms.
+  // If terms cancel, the loss is near 0 but has the rounding error of the terms (their size here is 2e3).
   const auto cancelling = [](const std::vector<double>& v) { return (1e3 + v[0]) - v[0] - 1e3; };
   Problem p{{0.3}, {1e-16}};
   const std::vector<check::GradientSlot> slots{{"v", p.value.data(), p.gradient.data(), 1}};
@@ -367,7 +367,7 @@ TEST_CASE("gradients: correct experts, mixtures and stacks pass") {
   CHECK(stack.checked + stack.skipped == 2 * (branch.checked + branch.skipped));
 }
 
-// With k = 1 and renormalised weights the task gives the router no gradient.
+// With k = 1 and renormalised weights each weight is 1, so the loss gives the router no gradient.
 TEST_CASE("gradients: a router without gradient must be listed") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = 3}};

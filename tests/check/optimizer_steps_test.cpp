@@ -49,7 +49,7 @@ struct AddAsTheyCome {
   }
 };
 
-/// Gradient descent at a rate that halves, with a mean of its steps.
+/// Descends along the mean of all gradients so far, at a rate that each step multiplies by 3/4.
 template <Fault kFault>
 struct Halving {
   using IsOptimizer = void;

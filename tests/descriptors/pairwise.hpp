@@ -51,8 +51,9 @@ inline bool says_nothing(const check::GradientReport& report) {
   });
 }
 
-/// Checks gradients of the layer's input, parameters and carry in double. If a point shows nothing about one of them,
-/// the check tries another seed, up to three in all. A new row can change the seeds of all compositions.
+/// Checks gradients of the layer's input, parameters and carry in double. If the numbers drawn with a seed show nothing
+/// about one of them, the check tries the next seed, up to three in all. The compositions, and so their seeds, can
+/// change with each new row.
 template <class C>
 void check_gradients(const C& c) {
   constexpr Index items = 8;

@@ -2,8 +2,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// One row per policy, from which cover.sh makes the compositions of the tests. A policy that is listed here is checked
-/// together with those of every other family. Scripts (rows.awk) read the rows as well.
+/// Macros for the descriptor rows, one row for each policy. From the rows, cover.sh makes compositions, in which each
+/// policy is checked together with policies of every other family. Scripts (rows.awk) read the rows as well.
 namespace gatefold::rows {
 
 /// How large the parts of a composition are. An item is `tokens` tokens of `width` values; most policies take it whole.
@@ -28,8 +28,8 @@ struct Facts {
   Meets meets = Meets::itself;
   bool once = false;      // true for a variant of another row; it meets only some rows of each family
   double moved = 0;       // how far the gradient check moves parameters if those of all experts begin alike
-  Index seed = 1;         // of the gradient check; not 1 if the routing changes near it, or differences are too coarse
-  double of_doubles = 1;  // factor of the device's tolerance of doubles if the policy computes them from floats
+  Index seed = 1;         // of gradient checks; not 1 if routing changes near its values, or differences are too coarse
+  double of_doubles = 1;  // factor of the tolerance for doubles on a device, if the policy computes them from floats
 };
 
 /// Takes the place of a family that a composition does without.

@@ -11,7 +11,7 @@
 #include "descriptors/extras.hpp"
 #include "support/pass.hpp"
 
-/// Checks what backward says about a `saved` of another forward pass.
+/// Checks that backward refuses the `saved` of another forward pass, or gives the right gradients.
 namespace gatefold::rows {
 
 /// Sets the recorded extents of x in layers and mixtures to the right ones, so that backward also checks what their

@@ -332,11 +332,11 @@ TEST_CASE("CrossEntropy: wrong shapes throw") {
 }
 
 TEST_CASE("CrossEntropy: with probabilities as logits, the loss has a floor") {
-  const double floors[] = {0.313262, 0.904832, 3.366};  // 2 classes, 5, 77: the reference code's double softmax
+  const double floors[] = {0.313262, 0.904832, 3.366};  // for 2, 5, 77 classes: the reference code's double softmax
   const Index classes[] = {2, 5, 77};
   for (int c = 0; c < 3; ++c) {
     const double e = std::exp(1.0), floor = std::log(1 + static_cast<double>(classes[c] - 1) / e);
-    CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));  // as printed, with 4 to 6 digits
+    CHECK(floor == doctest::Approx(floors[c]).epsilon(1e-4));  // the numbers above have 4 to 6 digits
     std::vector<double> certain(static_cast<std::size_t>(classes[c]), 0.0);
     certain[1] = 1;  // the best that a softmax can give
     CHECK(value_of(row(certain), std::vector<Index>{1}) == doctest::Approx(floor).epsilon(1e-14));

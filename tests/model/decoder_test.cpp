@@ -194,7 +194,7 @@ using support::message_of;
 
 namespace {
 
-// More than one block of the vocabulary in StreamedCrossEntropy, and two blocks of the depth of a product.
+// The vocabulary has two blocks in StreamedCrossEntropy, and `dim` has two blocks of the depth of a product.
 constexpr Index vocabulary = StreamedCrossEntropy::Blocks::columns + 70, dim = 300;
 
 auto layers() {
@@ -225,13 +225,13 @@ bool same_bits(const A& a, const B& b, Index count) {
   return std::memcmp(a.data(), b.data(), std::size_t(count) * sizeof(float)) == 0;
 }
 
-/// The logits and the losses of some outputs of the model.
+/// Random outputs y of the model, with their logits and losses.
 template <class B>
 struct Result {
   Tensor<float, 2, B> y, logits;
   Tensor<float, 1, B> each;
 };
-/// Computes the logits and losses with a frozen decoder of `threads` threads, which share even short work.
+/// Computes the logits and losses of random outputs with a frozen output layer. Several threads share even short work.
 template <class B>
 Result<B> computed(const StreamedCrossEntropy& loss, FreezeOptions options, Index rows, int threads) {
   typename B::Context ctx(threads, threads > 1);
@@ -270,7 +270,7 @@ TEST_CASE("freeze: a quantised output layer multiplies rounded weights and items
                 sum.value += double(x(k)) * double(naive::bf16(double(weight(k))));
                 sum.magnitude += std::abs(double(x(k)) * double(weight(k)));
               }
-            // A float is rounded once for each of at most 300 terms, or four times for each group and for the bias.
+            // A sum is rounded once for each of 300 terms, or four times for each group of 32 terms, and for the bias.
             const double terms = is_quantised(form) ? 4 * (double(dim) / 32 + 2) : double(dim) + 2;
             const double bias = double(params.loss.bias(v));
             z.push_back(sum.value + bias);

@@ -81,7 +81,7 @@ TEST_CASE("language models: parameter counts equal those of papers 001, 002") {
         by_hand(medium, 6) - 6 * medium.norm() + medium.norm());
   CHECK(count(s, glam_model(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm());
-  // The Traced model has a row of width D for each position, and no position keys.
+  // The Traced model has a learned row of width D for each position, and no keys of relative positions.
   CHECK(count(s, glam_model<language::Traced>(s, subtracted, mixture_of(352, 16), feed_forward)) ==
         pairs - 6 * glam.norm() + glam.norm() - glam.places() + glam.l * glam.d);
   // A tied output layer learns only its bias.

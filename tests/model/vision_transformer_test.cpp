@@ -32,7 +32,7 @@ struct Terms {
     return embedding() + places() + depth * (attention() + network() + 2 * norm()) + norm() + head(1000);
   }
 };
-/// Rounds to tenths of a million, as papers and sheets do.
+/// Rounds to tenths of a million, as papers do.
 Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
 
 }  // namespace
@@ -59,8 +59,9 @@ TEST_CASE("vision transformers: parameter counts equal those of the papers") {
   const update::HeavyBall rule{};
   CHECK(count_parameters(vmoe_last(sizes, rule, sparse, of_small, 2)) == small.dense() + 2 * mixture);
   CHECK(count_parameters(vmoe_every_2(sizes, rule, sparse, of_small)) == small.dense() + 4 * mixture);
-  // The code has two more parts: biases in attention, and a layer as wide as the model before the head. With these it
-  // has the 57.0 and 86.4 million parameters of its configuration. Paper 001's 297 million fit no size of S/32.
+  // The authors' code of V-MoE has two more parts: biases in attention, and a layer as wide as the model before the
+  // head. With these it has the 57.0 and 86.4 million parameters of its configuration. Paper 001's 297 million fit no
+  // size of S/32.
   const Index more = 8 * 4 * small.d + (small.d * small.d + small.d);
   CHECK(tenths_of_million(small.dense() + 2 * mixture + more) == 570);
   CHECK(tenths_of_million(small.dense() + 4 * mixture + more) == 864);

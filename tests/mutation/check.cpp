@@ -25,7 +25,8 @@ void expect_gradients(const char* name, const L& layer, const check::GradientOpt
   failed += !report;
 }
 
-/// Checks the adjoint of the trace's log-sum-exp, which a normalised posterior does not use: f = ⟨u, c⟩ + ⟨λ, d⟩.
+/// Checks the adjoint of the trace's log-sum-exp λ, which a normalised posterior does not use. The loss is
+/// f = ⟨u, c⟩ + ⟨λ, d⟩ with the output u and random c and d.
 void expect_trace_gradient() {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 4, .heads = 2};

@@ -47,7 +47,7 @@ double distance(const Tensor<float, 2, Cpu>& a, const Tensor<float, 2, Cpu>& b) 
 double level(Corruption kind, Index severity) {
   return kCorruptions[static_cast<std::size_t>(kind)].level[static_cast<std::size_t>(severity - 1)];
 }
-/// Returns an image with the given rows in the corner of a black one.
+/// Returns an image [1, rows · columns] with the given values in row-major order.
 Tensor<double, 2, Cpu> image(Index rows, Index columns, const std::vector<double>& values) {
   Tensor<double, 2, Cpu> x(1, rows * columns);
   std::copy(values.begin(), values.end(), x.data());

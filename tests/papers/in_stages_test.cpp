@@ -32,7 +32,7 @@ struct Attention {
   Matrix query, output;
   GATEFOLD_PACK(query, output)
 };
-/// Tensors of an attention, named `attention.…` and `key_query`, and the tensor `value`, which does not belong to one.
+/// Tensors of an attention, named `attention.…` and `key_query`, and the tensor `value`, which is not of an attention.
 struct Model {
   Attention attention;
   Matrix key_query, value;
@@ -49,7 +49,7 @@ Model model(std::uint64_t seed) {
       m);
   return m;
 }
-/// Steps on two batches of random gradients in each epoch.
+/// In each epoch, calls optimizer.step twice, with random gradients.
 template <class O>
 void train(const O& optimizer, Model& params, Index first, Index last, auto& state) {
   Cpu::Context ctx(1);

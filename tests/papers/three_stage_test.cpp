@@ -283,7 +283,7 @@ TEST_CASE("ThreeStage: the loss falls in every stage") {
   for (int stage = 1; stage <= 3; ++stage) {
     do {
       run.begin_epoch();
-      run.step(s.x, s.target, noise(mixture, 1));  // the same noise, so that only the router changes an expert's data
+      run.step(s.x, s.target, noise(mixture, 1));  // equal noise: only the router changes which items an expert gets
     } while (run.epoch() != 40 && run.epoch() != 200 && run.epoch() != 300);
     const double now = run.trainer.evaluate(s.x, s.target).experts;
     CAPTURE(stage);

@@ -67,7 +67,8 @@ TEST_CASE("WordSwap: words begin with a letter or digit") {
 }
 
 TEST_CASE("WordSwap (1): swaps max(1, share of all words), rounded down") {
-  // Numbers of words and of swaps. Every second word is a stop word. One swap fewer may occur.
+  // A pair has the number of words and the largest number of swaps. Every second word is a stop word. The last swap may
+  // choose no word.
   for (const auto& [words, swaps] : {std::pair{1, 1}, {39, 1}, {79, 1}, {80, 2}, {119, 2}, {120, 3}, {200, 5}}) {
     std::string line;
     for (int i = 0; i < words; ++i) line += i % 2 ? "the " : "word ";

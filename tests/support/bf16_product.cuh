@@ -15,7 +15,7 @@ namespace gatefold::test {
 
 enum class Values { integers, reals };
 
-/// Returns whole numbers up to 4, whose sums are exact, or numbers in [-1, 1).
+/// Returns whole numbers from -4 to 4, whose sums are exact, or numbers in [-1, 1).
 inline std::vector<float> values(Index n, std::uint64_t seed, Values kind) {
   auto v = random_vector<float>(n, seed);
   if (kind == Values::integers)
@@ -185,7 +185,7 @@ inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, V
   return differences.text();
 }
 
-/// Returns epilogue(c) = factor[e] c, and stores c as well.
+/// Returns epilogue(c) = factor[e, j] c for column j, and stores c as well.
 struct KeepAndMultiply {
   const float* factor;
   float* kept;

@@ -51,7 +51,7 @@ struct CopiedFolder {
     return *this;
   }
   /// Replaces the weights by an index with two parts. The first part has layer 0 of the decoder `name`. The second part
-  /// has the other tensors of the decoder `other`, but the index has the names of the decoder `name`.
+  /// has all tensors of the decoder `other` except layer 0, but the index has the names of the decoder `name`.
   const CopiedFolder& parts(const std::string& name, const std::string& other) const {
     const auto is_first = [](const GivenTensor<float>& tensor) {
       return tensor.name.find("layers.0.") != tensor.name.npos;

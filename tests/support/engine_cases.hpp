@@ -59,7 +59,7 @@ struct Slots {
   std::vector<Index> offsets{0}, rows;
   Index items = 0, spare = 0;
 
-  /// @param most  the largest number of slots of an expert
+  /// @param most  the largest number of slots of an expert, except in cases in which each expert has at most 28 slots
   Slots(Choice& choose, Index most) {
     const Index experts = choose.one_in(3) ? choose.from(8, 24) : choose.from(1, 9);
     const Index mode = choose.below(6), favoured = choose.below(experts);

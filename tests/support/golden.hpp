@@ -20,7 +20,7 @@ namespace gatefold::support {
 /// order and a line end. The class remembers which tensors a test has read.
 class Golden {
  public:
-  /// Returns every case of a file, which must have at least one.
+  /// Returns every case of a file, which must have at least three.
   static std::vector<Golden> read_all(const std::string& file) {
     std::ifstream from(GATEFOLD_TEST_DIR "/golden/" + file + ".f64", std::ios::binary);
     REQUIRE_MESSAGE(from.good(), file);

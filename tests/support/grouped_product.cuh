@@ -44,8 +44,9 @@ inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
                 << (c.gather ? ", gathered" : "") << ", skips " << c.a_skip << " " << c.w_skip;
 }
 
-/// Returns a product that has tiles of the largest shape for about `rounds` rounds on the device, not counting partial
-/// row tiles. With at least kManyRounds rounds each tile has its own block; otherwise blocks share some tiles.
+/// Returns a product with about `rounds` times as many tiles of the largest shape as the device computes at once, not
+/// counting partial row tiles. If `rounds` is at least kManyRounds, each tile has its own block. Otherwise blocks share
+/// some tiles.
 template <class T, int Matrices>
 ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
   using Shape = detail_::device::ManyTiles<T, Matrices>;

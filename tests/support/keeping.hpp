@@ -7,8 +7,8 @@
 
 namespace gatefold::support {
 
-/// A backend like CpuBf16 that also keeps rounded copies of weights, which forward products read, and counts the
-/// weights that it rounds. (CpuBf16 keeps no copies, because a step would read each of them only once.)
+/// A backend like CpuBf16 that also keeps rounded copies of weights, which forward products read, and counts the weight
+/// tensors that it rounds. (CpuBf16 keeps no copies, because a step would read each of them only once.)
 struct Keeping : cpu::Primitives<Keeping, RoundedFloats> {
   template <class T>
   using Stored = RoundedFloats::Of<T>;

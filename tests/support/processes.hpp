@@ -15,8 +15,8 @@
 
 namespace gatefold::support {
 
-/// A world for tests whose processes are threads of this process. A message is copied when sender and receiver have
-/// both reached it.
+/// A world for tests whose processes are threads of this process. The sender copies a message to a queue, and does not
+/// wait for the receiver.
 class Processes {
  public:
   explicit Processes(int size) : queues_(static_cast<std::size_t>(size * size)) {}

@@ -167,7 +167,7 @@ inline Numbers operator*(double scale, Numbers a) {
   for (double& v : a) v *= scale;
   return a;
 }
-/// Applies f element by element. An argument may also be a single number, which is used for every element.
+/// Applies f element by element. All arguments must have the same number of elements.
 template <class F, class... More>
 Numbers each(F&& f, const Numbers& a, const More&... more) {
   Numbers out(a.size());

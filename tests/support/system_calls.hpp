@@ -1,7 +1,8 @@
 #pragma once
 
-// Tells a test about the system calls of the library before they happen (Linux). The functions below replace functions
-// of the C library. They are weak, so that several sources of a program may include this file.
+// Calls on_system_call, which a test sets, before each call of write, pwrite, fsync, rename and remove (Linux). The
+// functions below replace these functions of the C library. They are weak, so that several sources of a program may
+// include this file.
 
 #include <fcntl.h>
 #include <sys/syscall.h>

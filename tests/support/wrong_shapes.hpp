@@ -8,7 +8,7 @@
 
 #include "support/pass.hpp"
 
-/// Checks what forward says about parameters and carries of a wrong shape.
+/// Checks that forward and backward refuse tensors of a wrong shape.
 namespace gatefold::support {
 
 /// For each tensor of a pack and each of its dimensions d, makes extent d larger by 1, calls f(name, d), and restores
@@ -43,7 +43,7 @@ struct WithWrongShapes {
 };
 
 /// Checks that forward refuses parameters and carries in which one extent is too large by 1, before it writes to the
-/// output or the carry. Checks the same of backward, and of the gradients that it adds to.
+/// output or the carry. Checks the same of backward for parameters, their gradients and dcarry.
 template <class T, class L>
 void check_wrong_shapes(Pass<T, L>& run) {
   int tried = 0;

@@ -34,7 +34,7 @@ SampledHash of(const Tensor<T, 2, Cpu>& x, std::size_t most) {
   hash.add(x.view(), most);
   return hash;
 }
-/// Returns the floats of x that change the hash.
+/// Returns the indices of the elements of x that change the hash.
 std::vector<Index> seen(Tensor<float, 2, Cpu>& x, std::size_t most) {
   std::vector<Index> found;
   const std::uint64_t before = of(x, most).hash;

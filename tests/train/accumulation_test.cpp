@@ -38,7 +38,7 @@ namespace {
 
 constexpr Index vocabulary = 9, dim = 4, ignored = -1;
 
-/// A model with a sparse gradient, a carry, dropout and experts, whose items do not interact.
+/// A model with a sparse gradient, a carry, dropout and experts. Its items do not interact.
 auto model(double rate) {
   return Chain{
       Embedding{.vocabulary = vocabulary, .model_dim = dim},
@@ -52,7 +52,7 @@ const StreamedCrossEntropy loss{.vocabulary = vocabulary, .model_dim = dim, .ign
 struct Part {
   std::vector<Index> ids{}, next{};
 };
-/// Returns parts of unequal size; some of their targets do not count.
+/// Returns parts of the given sizes. Some of their targets do not count.
 std::vector<Part> parts_of(const std::vector<Index>& sizes) {
   std::vector<Part> parts;
   Index i = 1;
@@ -96,7 +96,7 @@ double step(R& run, const std::vector<Part>& parts, Index draw = -1) {
   return run.step(parts.back().ids, parts.back().next, extra(parts.size() - 1));
 }
 
-/// Compares run.grads with central differences of value().
+/// Compares every third element of run.grads with central differences. value() returns the loss at run.params.
 template <class R, class F>
 void check_gradient(R& run, const F& value) {
   const auto gradient = values(run.grads);
@@ -143,7 +143,7 @@ TEST_CASE("accumulate (2): loss and gradient are means over counted targets") {
     for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += n * gradient[j];
   }
   for (double& v : sum) v /= count;
-  // Four parts give about a dozen roundings of terms that are at most a hundred times their sum.
+  // Four parts give about 12 roundings. The terms of a gradient are at most 100 times their sum.
   CHECK(std::abs(value - losses / count) <= 12 * 0x1p-53 * value);
   CHECK(difference(values(run.grads), sum) <= 12 * 100 * 0x1p-53);
   CHECK(run.state.step == 1);
@@ -174,7 +174,7 @@ TEST_CASE("accumulate: parts equal the whole batch up to rounding") {
     auto run = trainer<double>(ctx, clipped, 0), batch = trainer<double>(ctx, clipped, 0);
     for (int t = 0; t < 3; ++t) {
       const double value = step(run, parts), expected = step(batch, {whole(parts)});
-      // A sum has at most 52 terms, one for each pick, and each term is at most a hundred times the sum.
+      // A sum has at most 52 terms, one for each pick. The terms of a gradient are at most 100 times their sum.
       CHECK(std::abs(value - expected) <= 52 * 0x1p-53 * expected);
       CHECK(difference(values(run.grads), values(batch.grads)) <= 52 * 100 * 0x1p-53);
     }

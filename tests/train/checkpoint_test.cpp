@@ -75,14 +75,14 @@ std::string message_of(const F& f) {
   return "nothing thrown";
 }
 
-/// A model with noise, a carry, and a load bias that adapts without an optimizer.
+/// A model with a carry, and with a load bias that adapts without an optimizer.
 auto model(Index experts = 3) {
   return Stack{
       Residual{update::HeavyBall{.mu = 0.5},
                Mixture{SigmoidTopK{.scores = {.experts = experts}, .selection = {.k = 2}}, Linear{.model_dim = kDim}}},
       2};
 }
-/// A step whose data and noise depend only on the seed and the number of steps.
+/// A step whose batch depends only on the seed and the number of steps.
 template <class R>
 void step(R& run) {
   const auto t = static_cast<std::uint64_t>(run.state.step);

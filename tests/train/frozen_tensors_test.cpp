@@ -94,8 +94,9 @@ void check_mapped(const FreezeOptions& options) {
   if (is_quantised(options.weights) && options.except.empty()) CHECK(read_bytes(again) == read_bytes(plain));
 }
 
-/// Returns the bytes of the same weights in panels of another width. Copies each column of a unit. A quantised column
-/// has a scale of two bytes and numbers in groups of four bytes. Other columns have one or two elements.
+/// Returns the bytes of the weights `from` in panels of another width. Copies each column of each unit. In a unit, a
+/// quantised column has a scale of two bytes and numbers in groups of four bytes. Other columns have one or two
+/// elements.
 std::string repacked(const Panels& from, Index width) {
   Panels to = from;
   to.width = width;

@@ -1,4 +1,5 @@
-// Ten steps of AdamW with the decoders of tests/golden/decoders, against PyTorch in double: make.py.
+// Ten steps of AdamW with the decoders of tests/golden/decoders, compared with PyTorch in double. The make.py of that
+// folder writes the expected values.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -20,7 +21,8 @@ using namespace gatefold::support;
 
 namespace {
 
-/// A sum of the elements of a tensor, each times a weight cos(angle), and the sum of the absolute values of its terms.
+/// The sum of the elements of a tensor, element i times the weight cos(angle · (i + 1)), and the sum of the absolute
+/// values of these terms.
 struct WeightedSum {
   double value = 0, absolute = 0;
   WeightedSum(const std::vector<double>& elements, double angle) {

@@ -89,7 +89,7 @@ TEST_CASE("load_frozen_decoder: results have the bits of load_decoder and freeze
 }
 
 TEST_CASE("load_frozen_decoder: reading the output layer in blocks changes no bit") {
-  // With 70000 words of 40 numbers, the output layer is read in several blocks.
+  // With 70001 words of 40 numbers, the output layer is read in several blocks.
   const TempDirectory folder;
   folder.write(R"({"model_type": "mixtral", "vocab_size": 70001, "hidden_size": 40, "num_hidden_layers": 1,
                    "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2,

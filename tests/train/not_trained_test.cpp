@@ -54,7 +54,7 @@ Index count_if_named(const P& pack, bool (*belongs)(const std::string&)) {
   return static_cast<Index>(values_of(pack, belongs).size());
 }
 
-/// An expert of a user that writes its gradients itself and declares nothing about them.
+/// An expert of a user that always writes its gradients, because its Params do not declare gradient_is_optional.
 struct ByHand {
   Index model_dim = dim;
   template <class T, class B>
@@ -151,7 +151,7 @@ TEST_CASE("NotTrained: Clipped uses the norm of trained parameters") {
   double of_all = 0;
   for (const double d : moved(optim::Clipped{sgd, norm}, {})) of_all += d * d;
   CHECK(std::sqrt(of_all) < 0.9 * norm);
-  // The result is the same as with an optimizer for the experts that does not clip.
+  // The gate makes the same step if the experts have a separate optimizer outside of Clipped.
   const InGroups apart{[](const Name& name) { return of_expert("." + name.str()); }, sgd, optim::Clipped{sgd, norm}};
   CHECK(same_bits(clipped, moved(apart, {})));
 }

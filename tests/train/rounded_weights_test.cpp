@@ -1,5 +1,5 @@
 // Trainer, InputGradient and RoutedTrainer on a backend that keeps copies of rounded weights. Results have the same
-// bits as without copies, and the weights are rounded once per step.
+// bits as without copies. Unless parameters are written, the weights are rounded once per step or call.
 
 #include <doctest/doctest.h>
 
@@ -19,7 +19,7 @@ using namespace gatefold::support::rounded_training;
 
 namespace {
 
-/// Loads a checkpoint of the beginning of the run, also between the parts of a step.
+/// Saves a checkpoint after the first step, and loads it from time 2 on, also between the parts of a step.
 struct LoadTheFirst {
   const std::filesystem::path& path;
   void operator()(auto& trainer, Index time) const {
@@ -28,7 +28,7 @@ struct LoadTheFirst {
   }
 };
 
-/// Notes at each call how many weights were rounded so far.
+/// Appends at each call how many weight tensors were rounded so far.
 struct Note {
   std::vector<Index>& all;
   void operator()(auto&, Index) const { all.push_back(Keeping::rounded); }

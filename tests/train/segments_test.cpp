@@ -27,8 +27,8 @@ struct Outcome {
   double loss = 0;  // mean of the last steps
   std::vector<double> params;
 };
-/// Trains a model to return the item of three places ago, with segments of two items. Only memory of earlier segments
-/// makes this possible.
+/// Trains a model to return the item three positions earlier, with segments of two items. This is possible only with
+/// memory of earlier segments.
 Outcome learn(int threads, bool remembers, Index steps, double dropout = 0) {
   Cpu::Context ctx(threads, true);
   RelativeKeys of = model;
@@ -38,7 +38,7 @@ Outcome learn(int threads, bool remembers, Index steps, double dropout = 0) {
   Tensor<float, 2, Cpu> x(sequences * length, dim), target(sequences * length, dim);
   Outcome outcome;
   for (Index s = 0; s < steps; ++s) {
-    // An item has two signs, each followed by its opposite, so that LayerNorm loses no information.
+    // An item is (a, −a, b, −b) with random a and b of ±1/2, so that LayerNorm loses no information.
     const auto item = [&](Index g, Index t, Index d) {
       if (t < 0) return 0.f;
       const bool plus = uniform<float>(Seed{7}, std::uint64_t(g), std::uint64_t(t * 2 + d / 2)) < 0.5f;

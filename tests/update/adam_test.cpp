@@ -13,7 +13,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// One layer whose branch returns `u` for every x, with y and the adjoint of u for dy = 1.
+/// One layer whose branch returns u = `given` for every x: its output y, and the adjoint du of u for dy = 1.
 template <class T>
 struct Alone {
   std::vector<double> y, du;
@@ -90,9 +90,9 @@ TEST_CASE("Adam: reference() sets three options; y depends only on u") {
   CHECK(here.y == there.y);
   for (std::size_t i = 0; i < u.size(); ++i)
     CHECK(here.y[i] == doctest::Approx(0.1 * u[i] / std::sqrt(0.001 * u[i] * u[i] + 1e-8)).epsilon(1e-13));
-  // The last u is as small as outputs after the initialisation of the reference. The step is small if ε is inside the
-  // root, but not if ε is outside.
-  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));        // as printed, with 3 digits
+  // The last u is as small as the output of a newly initialised branch of the reference code. The step for this u is
+  // small if ε is inside the root, but not if ε is outside.
+  CHECK(here.y[3] == doctest::Approx(0.455).epsilon(1e-3));        // 0.455 has 3 digits
   CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε / (√0.001 u) = 7e-4
 }
 
@@ -100,9 +100,11 @@ TEST_CASE("Adam: tiny ε makes the first layer proportional to sign(u)") {
   const std::vector<double> u{0.5, -2, 0.1, -1};
   const Alone<double> first(update::Adam{}, 0, u), corrected(update::Adam{.bias_correction = true}, 0, u);
   for (std::size_t i = 0; i < u.size(); ++i) {
-    CHECK(first.y[i] == doctest::Approx(std::copysign(0.1 / std::sqrt(0.001), u[i])).epsilon(1e-5));  // ε / (√0.001 u)
-    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));                   // ε / u
-    CHECK(std::abs(first.du[i]) < 1e-4);  // ε / u² and less: hardly any gradient passes
+    // The expected values have no ε. Their relative errors are:
+    CHECK(first.y[i] ==
+          doctest::Approx(std::copysign(0.1 / std::sqrt(0.001), u[i])).epsilon(1e-5));  // ε / (√0.001 |u|)
+    CHECK(corrected.y[i] == doctest::Approx(std::copysign(1, u[i])).epsilon(1e-6));     // ε / |u|
+    CHECK(std::abs(first.du[i]) < 1e-4);  // about 100 ε / u²: hardly any gradient passes
   }
 }
 

@@ -239,7 +239,8 @@ TEST_CASE("dcarry: shared, repeated or separate layers may use one dcarry") {
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
   using L = decltype(p.layer);
   constexpr int depth = 3;
-  // Layers share the parameters of p or have their own, with or without a copy between two layers.
+  // The layers have one set of parameters or a set each. Between two layers, backward passes dx on in a copy or in the
+  // same memory. If `again`, forward of a layer runs again before its backward.
   for (const bool shared : {true, false})
     for (const bool copied : {true, false})
       for (const bool again : {true, false}) {
