@@ -18,7 +18,7 @@ using namespace gatefold;
 using training::OneProcess;
 
 /// Returns true if the initial weights are those of the code of paper 001.
-inline bool begins_as_reference(const Options& o) { return o.initial == "reference"; }
+inline bool has_reference_initial(const Options& o) { return o.initial == "reference"; }
 
 inline LanguageSizes sizes(const Options& o, Index vocabulary) {
   return {.vocabulary = vocabulary,
@@ -27,7 +27,7 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
           .window = o.length,
           .depth = o.blocks,
           .dropout = o.dropout,
-          .embedding = Initial::normal(begins_as_reference(o) ? 1 : 0.1)};
+          .embedding = Initial::normal(has_reference_initial(o) ? 1 : 0.1)};
 }
 
 /// Returns the layers of the language model, with the sizes of the options. If `recompute` is true, forward does not
@@ -40,7 +40,7 @@ auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const 
   const auto expert = [&](const Initial& initial) {
     return HiddenDropout{o.expert_dropout, Mlp<Gelu>{.model_dim = o.dim, .hidden_dim = o.hidden, .initial = initial}};
   };
-  const Mixture mixture{gate, expert(begins_as_reference(o) ? Initial::reference() : Initial{})};
+  const Mixture mixture{gate, expert(has_reference_initial(o) ? Initial::reference() : Initial{})};
   using Form = gatefold::language::PreNormed;
   const auto block = Form::layer(s, rule, Dropout{s.dropout, place.branch(mixture)});
   if constexpr (glam) {
@@ -202,7 +202,7 @@ class Network final : public Model {
 
 /// Makes a network with the layout of the options.
 template <class B, class RuleT, class PlaceT>
-std::unique_ptr<Model> laid_out(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
+std::unique_ptr<Model> make_with_layout(const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
   if (o.layout == "glam") return std::make_unique<Network<B, RuleT, PlaceT, true>>(o, vocabulary, rule, place);
   return std::make_unique<Network<B, RuleT, PlaceT>>(o, vocabulary, rule, place);
 }

@@ -26,7 +26,7 @@ inline Rule rule_of(const Options& o) {
 /// @tparam Bf16  the backend if options.backend ends with `-bf16`
 template <class B, class Bf16>
 std::unique_ptr<Model> make_network(const Options& o, Index vocabulary) {
-  const auto on = [&]<class Where>(Where) { return laid_out<Where>(o, vocabulary, rule_of(o), OneProcess{}); };
+  const auto on = [&]<class Where>(Where) { return make_with_layout<Where>(o, vocabulary, rule_of(o), OneProcess{}); };
   return o.backend.ends_with("-bf16") ? on(Bf16{}) : on(B{});
 }
 

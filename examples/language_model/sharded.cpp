@@ -23,7 +23,7 @@ void train_on_shards(const Options& o) {
     train(own, role, [&](const Options& options, Index vocabulary) {
       training::OneOf<update::Plain, update::HeavyBall> rule{};
       if (o.update == "heavy-ball") rule.rule = update::HeavyBall{.mu = o.mu, .gamma = o.gamma};
-      return laid_out<Cpu>(options, vocabulary, rule, place);
+      return make_with_layout<Cpu>(options, vocabulary, rule, place);
     });
   };
   training::in_world("language_model", o.shards, train_shard, {.measure_waiting = true});

@@ -17,7 +17,7 @@
 #include "tables.hpp"
 
 using namespace studies::lm;
-using gatefold::Cpu;
+using namespace gatefold;
 
 namespace {
 
