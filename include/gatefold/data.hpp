@@ -1,7 +1,7 @@
 #pragma once
 
-/// Readers of data sets, and augmentation of images. They are not part of gatefold.hpp, because the readers need zlib
-/// (CMake target gatefold::data).
+/// Readers of data sets, and augmentation of images. They are not part of gatefold.hpp, because the reader of IDX files
+/// needs zlib (CMake target gatefold::data).
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/core/regular_file.hpp"

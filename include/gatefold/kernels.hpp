@@ -1,8 +1,8 @@
 #pragma once
 
-// Explicit template instantiations, for float and double, of loops over elements and rows that most models use.
-// Programs that link them compile faster. Matrix products are instantiated in backend/cpu/kernels.hpp. gatefold.hpp
-// includes this file if GATEFOLD_KERNELS is defined.
+// Explicit template instantiations, for float and double, of loops over elements and rows, and of member functions of
+// policies, that most models use. Programs that link them compile faster. Most matrix products are instantiated in
+// backend/cpu/kernels.hpp. gatefold.hpp includes this file if GATEFOLD_KERNELS is defined.
 
 #include "gatefold/gatefold.hpp"
 

@@ -21,10 +21,10 @@ namespace gatefold::check {
 /// Options of `conformance`: tolerances for gradients, and optional requirements.
 struct ConformanceOptions {
   GradientOptions gradients{};
-  // If true, checks that the output for an item has the same bits in every batch.
+  // If true, checks that the output for an item has the same bits in a batch of only this item as in the whole batch.
   bool items_are_independent = false;
-  // Expected optional members, with one entry for each part of the policy. A part with an entry must have exactly the
-  // optional members of the entry. Parts without an entry are not checked.
+  // Expected optional members, with at most one entry for each part of the policy. A part with an entry must have
+  // exactly the optional members of the entry. Parts without an entry are not checked.
   std::vector<NamedHooks> hooks{};
 };
 
@@ -55,7 +55,8 @@ struct EmptyExtra {};
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
 /// - backward adds to gradients: two backward passes give twice the gradient;
-/// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results;
+/// - a Saved and a Carry of an earlier batch can be reused for the next batch, as in a Trainer, with the same results
+///   as new ones;
 /// - the carry after forward, set to zero, can be passed to backward as the gradient of the carry, as in a Trainer;
 /// - a batch without items is valid;
 /// - `forward` and `rows` of mixings and selections give the same results (rows_unlike_forward);
@@ -124,7 +125,7 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
 }
 
 /// Returns a context that divides even small loops between threads, so that a check with few items tests several
-/// threads. Backends without this option return an ordinary context.
+/// threads. If the contexts of backend B do not have this option, returns an ordinary context.
 template <class B>
 auto eager_context(int threads) {
   if constexpr (std::is_constructible_v<typename B::Context, int, bool>) {

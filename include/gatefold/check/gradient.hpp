@@ -27,7 +27,7 @@ struct GradientOptions {
   Seed seed{1};
   double step = 1e-4;  // h; the error of the difference is O(h⁴)
   // Tolerance: |numeric − analytic| ≤ relative · max(|numeric|, |analytic|) + of_largest · (largest entry of the
-  // tensor).
+  // gradient of the tensor).
   double relative = 1e-6;
   double of_largest = 1e-9;
   // Largest share of values that may be skipped because a step of the difference changes the experts picked.
@@ -44,7 +44,7 @@ struct GradientOptions {
 /// The result of a gradient check. `sentences` has a sentence for each failure, and is empty if the check passes.
 struct GradientReport {
   Index checked = 0, skipped = 0;
-  // The largest error |numeric − analytic|, divided by the largest entry of the same tensor.
+  // The largest error |numeric − analytic|, divided by the largest entry of the gradient of the same tensor.
   double worst = 0;
   std::vector<std::string> sentences{};
 

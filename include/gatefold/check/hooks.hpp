@@ -14,7 +14,7 @@ namespace gatefold::check {
 /// "forward_rows"}}.
 struct NamedHooks {
   std::string part;  // path from the layer to the part, for example "branch.gate"; empty: the layer itself
-  // The names are sorted as in policy/named.hpp. Members of nested types, for example "Params.adapt", come last.
+  // The names have the order of policy/named.hpp. Members of nested types, for example "Params.adapt", come last.
   std::vector<std::string> names;
 };
 
@@ -118,7 +118,8 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
 }
 
 /// Compares the optional members that policies have with the expected ones. Returns a sentence for each expected member
-/// that is missing, for example because it is misspelt. Also returns a sentence for each member that was not expected.
+/// that is missing, for example because it is misspelt, and for each part in `expected` that does not exist. Also
+/// returns a sentence for each member of a part in `expected` that was not expected. Other parts are not compared.
 inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found,
                                               const std::vector<NamedHooks>& expected) {
   std::vector<std::string> sentences;

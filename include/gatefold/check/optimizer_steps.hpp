@@ -28,8 +28,8 @@ namespace gatefold::check {
 ///
 /// @tparam B  a host backend whose contexts can be made with a number of threads
 /// @param model  a layer, a branch or an expert. The optimizer updates its parameters
-/// @param steps  number of steps before the interruption, and number of steps after it. If the state has a period,
-///               `steps` must exceed this period
+/// @param steps  number of steps before the interruption, and number of steps after it. If the optimizer does some work
+///               only in every n-th step, `steps` must exceed n
 /// @return a sentence for each failure; empty if all checks pass
 template <class B, class O, class L>
 std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12);

@@ -11,9 +11,10 @@
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
-/// Random changes of training batches (data augmentation): crops, mirror images, mixtures of two items. The change of
-/// item n depends only on the options, n, and the seed and step of the random numbers. A run that is continued
-/// therefore has the same batches, on any number of threads. The functions run on every backend, and need no zlib.
+/// Random changes of training batches (data augmentation): crops, mirror images, weighted sums of two items. The change
+/// of item n depends only on the options, n, the number of items, and the seed and step of the random numbers. A run
+/// that continues from a checkpoint therefore has the same batches as an uninterrupted run, on any number of threads.
+/// The functions run on every backend, and need no zlib.
 namespace gatefold {
 
 GATEFOLD_FUNCTORS((class T, class B), CropAndFlipImage, MixRows, WriteOneHot);
@@ -76,7 +77,7 @@ struct CropAndFlip {
 struct Mixup {
   double alpha = 0.2;
 
-  /// The share λ of an item in its mixture, and the number of the other item.
+  /// The factor λ of an item in the sum (1), and the number of the other item.
   struct Pair {
     double lambda;
     Index other;
@@ -87,8 +88,8 @@ struct Mixup {
     std::uint64_t i = 0;
     const auto next = [&] { return uniform<double>(of_item.seed, of_item.step, i++); };
     const auto other = static_cast<Index>(next() * static_cast<double>(items));
-    // If g ~ Gamma(α + 1) and u ~ U(0, 1], then g u^(1/α) ~ Gamma(α), and λ is its share in the sum of two such
-    // numbers. The logarithm of their ratio does not overflow if α is small.
+    // If g ~ Gamma(α + 1) and u ~ U(0, 1], then g u^(1/α) ~ Gamma(α). λ is the first of two such numbers divided by
+    // their sum. It is computed from the logarithm of their ratio, because u^(1/α) underflows if α is small.
     const double first = gamma(of_item, i), second = gamma(of_item, i), u = 1 - next(), v = 1 - next();
     return {1 / (1 + std::exp(std::log(second / first) + std::log(v / u) / alpha)), other};
   }
@@ -180,7 +181,7 @@ struct CropAndFlipImage {
   }
 };
 
-/// Writes row n of a mixture of rows: equation (1) of Mixup.
+/// Writes row n of the mixed batch: equation (1) of Mixup.
 template <class T, class B>
 struct MixRows {
   data::Mixup mixup;

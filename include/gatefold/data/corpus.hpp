@@ -16,9 +16,9 @@ namespace gatefold::data {
 ///     block at column c:  x[b,m] = row b[c + m],   target[b,m] = row b[c + m + 1],   0 <= m < M             (2)
 ///     pass p reads c = o_p, o_p + M, … while c + M < C;   o_0 = 0,   o_p ~ U{0 … M − 1}                     (3)
 ///
-/// The block of a step depends only on the number of the step, so a run can continue from its step number. Clear
-/// caches of past blocks when a pass begins, because the tokens before its first block were not read. A pass without a
-/// block is skipped.
+/// The block of a step depends only on the number of the step, so a run can continue from its step number. When a pass
+/// begins (Place::clear), clear the caches of past blocks, because they contain the end of the previous pass, and not
+/// the tokens before the first block of the new pass. A pass without a block is skipped.
 ///
 /// Source: papers 001 and 002, whose code restarts at a random offset.
 /// @param ids         [T]  the text; the last T mod B tokens are not used

@@ -57,7 +57,8 @@ LabelledImages read_cifar100(const std::filesystem::path& file, Cifar100Label la
 Image read_netpbm(const std::filesystem::path& file);
 
 /// Reads a folder of images with one subfolder for each class. The labels are the positions of the subfolders in the
-/// order of their names, and the images of a class are in the order of theirs. Names that begin with a dot are skipped.
+/// order of their names. The images of a class are in the order of their file names. Names that begin with a dot are
+/// skipped.
 /// @param decode  reads one image. The default reads netpbm files; for PNG or JPEG pass a function of your own
 /// @throws FileError with path and reason if the folder has no subfolder, a subfolder has no image, an image has a size
 ///         other than that of the first image, or decode returns a wrong number of pixels; and what decode throws
@@ -110,7 +111,7 @@ class NetpbmHeader {
   }
 
   std::uint64_t rows = 0, columns = 0, channels = 0, most = 0;
-  std::size_t begin = 0;  // of the pixels in the file
+  std::size_t begin = 0;  // offset of the pixels in the file
 
  private:
   static bool is_space(std::uint8_t c) { return c == ' ' || (c >= '\t' && c <= '\r'); }

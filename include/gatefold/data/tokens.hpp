@@ -15,7 +15,8 @@ enum class Unit { word, character };
 /// The token that marks the end of every line, also of a last line without a line feed.
 inline constexpr std::string_view kEndOfLine = "<eos>";
 
-/// Divides a text into tokens and calls f(token) for each. The caller passes the text in pieces and then calls end().
+/// Divides a text into tokens and calls f(token) for each. The caller passes the text in pieces, which must not divide
+/// a character, and then calls end().
 ///
 /// With Unit::word, a carriage return before a line feed is white space. With Unit::character, it is a character like
 /// any other.

@@ -77,7 +77,8 @@ class Vocabulary {
 /// Returns the vocabulary of some text files: all tokens in them, in the order in which they first appear.
 ///
 /// Source: papers 001 and 002, which use all three parts of WikiText-103 and no threshold: 267,735 words.
-/// @param threshold  tokens that appear less often are left out; read_ids then replaces them by the unknown token
+/// @param threshold  tokens that appear fewer than `threshold` times in all files together are left out; read_ids then
+///                   replaces them by the unknown token
 /// @throws FileError if a file cannot be read or is not UTF-8 (TextReader); ArgumentError unless threshold >= 1
 inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& files, Unit unit, Index threshold = 1) {
   expect(threshold >= 1, "read_vocabulary", "threshold", "at least 1", threshold);

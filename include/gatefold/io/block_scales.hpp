@@ -18,12 +18,12 @@
 /// all products are exact in float unless they overflow or underflow. The exception is a product (1) whose scale has
 /// more than 20 significant bits: it is rounded to nearest.
 ///
-/// When the library writes a file, a block whose values equal the values of the encoding that is replaced keeps the
-/// bytes and the scale of this encoding. In any other block, a is the largest finite magnitude, and each value w
+/// When the library writes a file, the new encoding of a tensor replaces an earlier one. A block whose values have not
+/// changed keeps its bytes and its scale. In any other block, a is the largest finite magnitude, and each value w
 /// becomes the code nearest to w / scale, ties to even:
 ///
-///     FP8    scale as before if 224 · scale < a ≤ 448 · scale, otherwise a / 448                       (3)
-///     MXFP4  the smallest power of two, from 2⁻¹²⁷ to 2¹²⁷, that is at least a / 6                     (4)
+///     FP8    the earlier scale if 224 · scale < a ≤ 448 · scale; otherwise a / 448, or 1 if a = 0      (3)
+///     MXFP4  the smallest power of two, from 2⁻¹²⁷ to 2¹²⁷, that is at least a / 6, or 1 if a = 0      (4)
 ///
 /// 448 and 6 are the largest numbers of e4m3 and e2m1. Larger quotients become these numbers. NaN and infinity become
 /// NaN; in MXFP4 all values of the block become NaN, because only the scale of a block can be NaN.
@@ -102,7 +102,8 @@ inline std::uint8_t to_e4m3(double value) {
 inline std::uint8_t to_e2m1(double value) {
   return static_cast<std::uint8_t>((std::signbit(value) ? 8 : 0) | rounded(value, 1, 0, 6));
 }
-/// Returns the bits of the smallest power of two (e8m0) that is at least a / 6.
+/// Returns the bits of the smallest e8m0 number, a power of two from 2⁻¹²⁷ on, that is at least a / 6.
+/// @pre `a` is positive and finite
 inline std::uint8_t e8m0_for(float a) {
   int exponent = 0;
   const float fraction = std::frexp(a, &exponent);  // a = fraction · 2^exponent, and 6 = 0.75 · 2³
@@ -116,7 +117,7 @@ inline bool is_same(float a, float b) {
 /// Encodes matrices [rows, columns] of floats by (1) and (3).
 /// @param bytes         [matrices, rows, columns] in, out: in, an earlier encoding; out, the new encoding
 /// @param scale         [matrices, ⌈rows / 128⌉, ⌈columns / 128⌉] in, out: the scales of the encoding
-/// @param stored_scale  returns the float to which the file rounds a scale
+/// @param stored_scale  a function that rounds a scale to the type of the scales in the file and returns it as a float
 void encode_fp8(const float* from, std::uint64_t matrices, std::uint64_t rows, std::uint64_t columns, std::byte* bytes,
                 float* scale, const auto& stored_scale) {
   for (std::uint64_t m = 0; m < matrices; ++m, from += rows * columns, bytes += rows * columns)

@@ -20,8 +20,8 @@ namespace gatefold::io {
 /// An existing target is replaced only if `names` contains the names of all its files, so that no file is lost. The
 /// replacement consists of two renames. Between them, for an instant, no folder has the name of the target; its
 /// previous content is in TARGET.gatefold.old. A killed writer leaves TARGET.gatefold.tmp, TARGET.gatefold.old, or
-/// both. The next FolderReplacement of the same target removes these folders. Only one program at a time may write to a
-/// target.
+/// both. For the same target, the next constructor removes TARGET.gatefold.tmp, and the next `commit` removes
+/// TARGET.gatefold.old. Only one program at a time may write to a target.
 ///
 /// @throws FileError with path and reason if the target is not a folder, or has files that are not in `names`. Nothing
 ///         has been written then

@@ -42,7 +42,7 @@ struct Layout {
     std::uint64_t content = 0;   // offset of the content number (see kContent) in the header, or 0 if there is one file
     std::uint64_t size() const { return begin + elements; }
   };
-  /// The position of a tensor: the index of its file in `files`, and its offset in this file.
+  /// The position of a tensor: the index of its file in `files`, and its offset after the header of this file.
   struct Place {
     std::size_t file = 0;
     std::uint64_t begin = 0;  // offset in bytes from the first element of the file

@@ -16,7 +16,8 @@ namespace gatefold::io::published {
 /// Selects how a checkpoint stores the experts of a block: one by one, with three tensors (gate, up, down) for each
 /// expert, or fused, with two tensors for all E experts. The fused tensors have the form of Hugging Face's transformers
 /// 5: `experts.gate_up_proj` [E, 2·H, D], with first the H rows of gate and then the H rows of up, and
-/// `experts.down_proj` [E, D, H]. mxfp4 is the form of gpt-oss with weights of four bits.
+/// `experts.down_proj` [E, D, H]. mxfp4 is the form of gpt-oss with weights of four bits. The functions below treat it
+/// as one_by_one; gpt_oss has the parameter `mxfp4` instead.
 enum class ExpertStorage { one_by_one, fused, mxfp4 };
 
 namespace maps {

@@ -120,8 +120,8 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
 }
 
 /// Checks that the tensors in the header of a file have the types and shapes of the caller's list, and throws FileError
-/// otherwise. A tensor that the caller skips may have any shape, because older checkpoints contain optimizer moments of
-/// tensors that are not learned.
+/// otherwise. A tensor with Entry::skipped may have any shape in the file, because older checkpoints contain optimizer
+/// moments of tensors that are not learned.
 /// @param by_name  maps the name of each tensor to its index in the list; it must have all names of the header
 /// @param found    in, out; set to true for the tensors of the list that the header has
 /// @return for each tensor of the header, its index in the list
@@ -350,11 +350,11 @@ void load(const std::filesystem::path&, C&, P&) {
 /// Returns the metadata strings of a safetensors file or of an index. The file may contain any tensors.
 ///
 /// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors
-/// @cost   reads only the header
+/// @cost   reads only the header, or the index and the headers of its files
 inline Metadata read_metadata(const std::filesystem::path& path) {
   return safetensors::open(path, [](const std::string&) { return true; }).metadata;
 }
-/// Returns the names of the tensors of a safetensors file.
+/// Returns the names of the tensors of a safetensors file, or of the tensors that an index lists.
 /// @throws FileError in the same cases as read_metadata
 inline std::set<std::string> read_names(const std::filesystem::path& path) {
   std::set<std::string> names;

@@ -132,7 +132,7 @@ class HeaderReader {
   }
   bool start_array(std::size_t) {
     const bool expected = depth_ == 2 && place_ == Place::tensor && (key_ == Key::shape || key_ == Key::offsets);
-    const bool instead_of_tensor = depth_ == 1 && place_ == Place::tensor;  // see end_array
+    const bool instead_of_tensor = depth_ == 1 && place_ == Place::tensor;  // end_array reports this error
     if (!expected && !instead_of_tensor) wrong_value();
     return deeper();
   }

@@ -44,10 +44,10 @@ void expect_no_index(const std::filesystem::path& path);
 /// Until commit, the previous save is complete and unchanged. Each file is replaced in one step. The name and the
 /// metadata of a part contain the content number (a hash of all bytes), so parts with a different content are not
 /// overwritten. The index is replaced in one step after all parts, and names the valid parts. Afterwards, the parts
-/// that the index does not name are removed. Only one program at a time can write to a path.
+/// that the index does not name and a previous single file are removed. Only one program at a time can write to a path.
 ///
-/// @throws FileError with the path that the caller gave and the reason of the system; the previous save is unchanged
-///         then
+/// @throws FileError with the path that the caller gave and the error message of the system; the previous save is
+///         unchanged then
 class Save {
  public:
   Save(const std::filesystem::path& path, Layout layout) : path_(path), layout_(std::move(layout)) {
@@ -123,8 +123,8 @@ class Save {
   }
   /// Returns the share of this process in the content number: a hash of the bytes that this process has written, and of
   /// their offsets in the files. The content number of the whole save is the sum over all processes. The hash is
-  /// computed before the content number is written to the headers, which then have digits 0 in its place. The result is
-  /// 0 if there is only one file.
+  /// computed before the content number is written to the headers; until then, the headers have digits 0 in its place.
+  /// The result is 0 if there is only one file.
   std::uint64_t content() const { return content_; }
 
   /// Replaces the files of the previous save by the new files. The process that created the files calls this function,

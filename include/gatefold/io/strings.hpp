@@ -80,7 +80,8 @@ struct Reader {
 
 /// Reads a list of strings from a file that contains a JSON array.
 /// @throws FileError with path and reason unless the file is a JSON array of strings
-/// @cost   memory of the size of the file, and 32 bytes for each string, twice as much while the list grows
+/// @cost   memory of the size of the file; up to 64 bytes for each string, or 96 while the list grows; and the
+///         characters of each string with more than 15 bytes
 template <class Json = nlohmann::json>
 std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);

@@ -39,7 +39,8 @@ struct TensorInfo {
 /// files, FP8 weights are the tensors `NAME` and `NAME_scale_inv`, and MXFP4 weights are `NAME_blocks` and
 /// `NAME_scales`.
 /// @throws FileError with path and reason: if read_metadata refuses a part; if the index is not JSON, names a file
-///         outside its folder, or names a tensor that its file lacks
+///         outside its folder, or names a tensor that its file lacks; if a tensor has more than 16 dimensions, or
+///         scales of a wrong shape or type
 /// @cost   the constructor reads only headers, and keeps one open file for each part
 class TensorFiles {
  public:
@@ -119,7 +120,8 @@ class TensorFiles {
     std::uint64_t run, part, parts;
   };
   /// Returns the bytes of `elements` elements of a part of a tensor, beginning with element number `first` of the part.
-  /// If the part has fewer elements after `first`, or `elements` is not given, returns all elements up to its end.
+  /// If the part has fewer elements after `first`, or `elements` is not given, returns all elements up to the end of
+  /// the part. The elements of a tensor with scales are its values as floats.
   /// @throws ArgumentError unless part < parts, the number of elements of the tensor is a multiple of run · parts, an
   ///         element has whole bytes, and `first` is at most the number of elements of the part
   std::vector<std::byte> read_part(std::string_view name, const Part& of, std::uint64_t first = 0,
@@ -203,7 +205,7 @@ class TensorFiles {
     if (count == 0) return {};
     const Place& of = scales_.at(place.scales);
     const bool fp8 = of.info.dtype != "U8";
-    // Whole rows are decoded (MXFP4: whole blocks), because they share scales.
+    // Decodes whole rows (MXFP4: whole blocks), because decode_fp8 and decode_mxfp4 accept nothing smaller.
     const std::uint64_t unit = fp8 ? place.info.shape.back() : block_scales::kRow;
     const std::uint64_t begin = first / unit, rows = (first + count + unit - 1) / unit - begin;
     std::vector<float> floats(rows * unit);

@@ -30,13 +30,13 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack);
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
 ///
-/// Numbers of any type are converted to the type of the pack. Leading extents of 1 can be present or absent. Other
-/// tensors of the files are ignored. Everything is read and checked before the first tensor is written, so after an
-/// exception nothing has changed.
+/// Numbers are converted to the type of the pack if safetensors::reads_as allows it. Leading extents of 1 can be
+/// present or absent. Other tensors of the files are ignored. Everything is read and checked before the first tensor
+/// is written, so after an exception nothing has changed.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others; FileError with path, tensor
 ///         and reason if a tensor is missing, has a different shape, or has a type that cannot be read
 /// @cost   while load runs, host memory for the bytes of the tensors in the files, and for the largest tensor after its
-///         conversion to the type of the pack
+///         conversion to the type of the pack, twice if the file has it transposed
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   tensor_map::load(files, ctx, map, pack);
@@ -157,7 +157,7 @@ std::vector<Gathered<C>> gather(const TensorMap& map, P& pack) {
   return joined;
 }
 
-/// Converts the elements of a gathered tensor to a type of a file.
+/// Converts the elements of a gathered tensor to the element type `dtype` of a file.
 template <class C>
 std::vector<std::byte> encoded(const Gathered<C>& tensor, std::vector<std::byte> elements, std::string_view dtype) {
   const std::string_view own = tensor.dtype(Stored::as_they_are);

@@ -26,8 +26,8 @@ GATEFOLD_FUNCTORS((class T, class B), NegativeLogLikelihood, NegativeLogLikeliho
 /// @param label_smoothing  ε in [0, 1]: the weight of the mean over all classes. 0 gives (1)
 /// @throws ArgumentError unless each row has one label, in [0, C) or `ignore` (on a device, only debug builds check the
 ///         range), and label_smoothing is in [0, 1]
-/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward; with
-///         label smoothing also N·C additions forward
+/// @cost   forward N·C exponentials, backward 2·N·C; with `twice` N·C exponentials more in both, and N·C values of
+///         scratch forward, 2·N·C backward; with label smoothing also N·C additions forward
 struct CrossEntropy {
   Index ignore = ignore_none;
   bool twice = false;

@@ -30,7 +30,7 @@ struct LogisticLossBackward {
 /// @param y      [N, 1] in   scores
 /// @param target [N, 1] in   labels, −1 or +1
 /// @throws ArgumentError unless y and target are [N, 1] and the labels are −1 or +1 (labels are checked only on a host)
-/// @cost   N exponentials
+/// @cost   N exponentials forward and N backward; N logarithms forward
 struct Logistic {
   template <class T, class B>
   using Target = View<const T, 2, B>;

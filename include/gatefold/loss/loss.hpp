@@ -15,14 +15,14 @@
 ///     forward <T, B>(ctx, y, target, value) const;                       // writes the mean to value [1]
 ///     backward<T, B>(ctx, y, target, dy) const;                          // writes dy
 ///
-/// A loss with learned parameters has Params with init<T, B>(ctx, seed), and can have Saved. forward and backward also
-/// get the parameters of the model, so that the loss can share some of them:
+/// A loss with learned parameters has a type Params and a function init<T, B>(ctx, seed), and can have a type Saved.
+/// Its forward and backward also get the parameters of the model, so that the loss can share some of them:
 ///
 ///     forward <T, B>(ctx, params, model, y, target, value, saved) const;
 ///     backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel) const;   // adds to grads and dmodel
 ///
 /// If the mean of a loss does not include all items, the loss has `counted(ctx, target) const`, which returns the
-/// number of items that count. Values stay in memory of the backend; copy them with B::to_host.
+/// number of items that count. The value of a loss is in memory of the backend; copy it with B::to_host.
 namespace gatefold {
 
 namespace functor {

@@ -19,7 +19,7 @@ GATEFOLD_FUNCTORS((class T), SigmoidCrossEntropyTerm, SigmoidCrossEntropyBackwar
 ///               data::Mixup
 /// @throws ArgumentError unless y and target have the same shape, and targets are from 0 to 1 (values are checked only
 ///         on a host)
-/// @cost   2·N·C exponentials, and N·C logarithms forward
+/// @cost   N·C exponentials forward and N·C backward; N·C logarithms forward
 struct SigmoidCrossEntropy {
   template <class T, class B>
   using Target = View<const T, 2, B>;

@@ -23,7 +23,7 @@ GATEFOLD_FUNCTORS((class T, class B), ExpectedNegativeLogLikelihood, ExpectedNeg
 ///               class with target 0 may have the logit −∞
 /// @throws ArgumentError unless y and target have the same shape, and targets are from 0 to 1 (values are checked only
 ///         on a host)
-/// @cost   N·C exponentials
+/// @cost   N·C exponentials forward, 2·N·C backward
 struct SoftCrossEntropy {
   template <class T, class B>
   using Target = View<const T, 2, B>;

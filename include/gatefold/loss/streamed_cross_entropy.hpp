@@ -118,7 +118,8 @@ struct StreamedCrossEntropy {
   }
 
   /// Computes the logits z of (1) for M outputs y of the model, for example to sample tokens from them.
-  /// @param model  parameters of the model, or the frozen ones (FrozenParams) if the output layer was frozen with them
+  /// @param model  parameters of the model, or the member `model` of a FrozenDecoder (model/decoder.hpp), which also
+  ///               has the packed copy of the output layer
   /// @param y [M, D] in, z [M, V] out
   template <class T, class B, class ModelP>
   void logits(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,

@@ -19,7 +19,7 @@ namespace optim {
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1).
 ///
-/// ‖G_e‖_F is the norm over the slices e of all tensors, because the first dimension of each tensor is the expert. With
+/// ‖G_e‖_F is the norm over slice e of all tensors together. The first dimension of each tensor is the expert e. With
 /// per_expert = false, it is the norm over all elements of all tensors. Squares are summed in double. If T is double,
 /// squares of gradients below about 1e-160 underflow, and squares of gradients above about 1e154 overflow. Steps then
 /// have a wrong length or are skipped.

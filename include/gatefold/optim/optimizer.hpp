@@ -195,8 +195,8 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// Sums over the elements of a gradient are computed in parts of this many elements. The sums of the parts are then
-/// added in a fixed order.
+/// Sums over the elements of a gradient are computed in parts of this many elements, or of one row if the gradient is a
+/// Table. The sums of the parts are then added in a fixed order.
 inline constexpr Index summed_at_once = 4096;
 
 /// The result of a pass over all gradients before a step, in scratch memory of the backend. `total` is finite if all
