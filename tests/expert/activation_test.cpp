@@ -38,7 +38,7 @@ Real formula(ClampedPlusOne, Real v) { return std::clamp(v, Real(-7), Real(7)) +
 
 TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // The tolerance is relative to |v|, because 1 + erf and 1 + tanh cancel for very negative v.
+  // The tolerance is relative to |v| if |v| exceeds the value, because 1 + erf and 1 + tanh cancel for very negative v.
   for (int i = -1200; i <= 1200; ++i) {
     const double v = i / 100.0;
     const double expected = static_cast<double>(formula(Act{}, v)), scale = std::max(std::abs(v), std::abs(expected));
@@ -65,7 +65,7 @@ TEST_CASE("activations: exact and approximate GELU are close but different") {
   double most = 0;
   for (int i = -500; i <= 500; ++i)
     most = support::larger(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
-  CHECK(most < 5e-4);  // 4.73e-4 at 2.3
+  CHECK(most < 5e-4);  // the largest difference is 4.73e-4, at v = ±2.7
   CHECK(most > 3e-4);
 }
 
@@ -117,8 +117,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, Gelu
 
 TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their elements", Act, Identity, Relu, Gelu, GeluTanh,
                    Silu, Cubic, Relu2, ClampedSilu, ClampedPlusOne) {
-  // If the gate is near 1, the slope of GeluTanh multiplies its rounding error by about 35: v (0.21 v² + 1.6) at the v
-  // from which on 1 - gate is 0.
+  // If the gate is near 1, the slope of GeluTanh multiplies the rounding error of 1 - gate by v (0.21 v² + 1.6). In
+  // float this factor reaches about 35, at the v from which on 1 - gate is 0.
   constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {
     using T = decltype(zero);
@@ -134,6 +134,6 @@ TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their element
       }
     }
   };
-  agrees(float(0), 5e-7);  // 8 roundings
+  agrees(float(0), 5e-7);  // about 8 times the unit roundoff
   agrees(double(0), 1e-14);
 }

@@ -56,7 +56,8 @@ Row softmax_of_query(const X& x, const K& k, Index l) {
   return naive::attention_row(score, length);
 }
 
-/// Returns the gradients (2) of W [E, d] and of K [E, d, d], summed over the slots with dz.
+/// Returns the gradients (2) of W [E, d] and of K [E, d, d] for 3 experts with one output, times dz and summed over the
+/// slots.
 std::pair<Row, Row> product_gradients(const Bank<double, AttentionExpert>& b) {
   Row dw(3 * dim, 0.0), dk(3 * dim * dim, 0.0);
   for (Index e = 0; e < 3; ++e)
@@ -113,7 +114,7 @@ TEST_CASE("AttentionExpert (2): gradients of W and K equal eqs. (13)-(14)") {
   Cpu::Context ctx(1);
   Bank<double, AttentionExpert> b(ctx, expert(1), {2, 0, 3}, 6);
   b.forward();
-  b.backward();  // dz is l'·y/K
+  b.backward();  // dz stands for l'·y/K in these equations of paper 000
   const auto [dw, dk] = product_gradients(b);
   CHECK(difference(values(b.grads.value), dw) <= 1e-13);
   CHECK(difference(values(b.grads.key_query), dk) <= 1e-13);

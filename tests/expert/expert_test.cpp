@@ -92,7 +92,8 @@ TEST_CASE("Expert: works without a gate") {
 
 namespace {
 
-/// A Cpu backend that records how gradients of weights were requested, and counts zeros that are written.
+/// A CPU backend that records the argument `accumulate` of each call of grouped_outer, and counts the calls of
+/// write_zeros.
 struct Noting : cpu::Primitives<Noting, AsTheyAre> {
   using Primitives = cpu::Primitives<Noting, AsTheyAre>;
   static inline std::vector<bool> added;

@@ -67,7 +67,7 @@ TEST_CASE("Experts (1): the first experts are of the first kind") {
 TEST_CASE("Experts: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(mixed(3, 0), [](auto&) {});
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
-  // What a kind saves must not depend on the slots of the other kind or on unused slots.
+  // backward of a kind must not read the saved rows of slots of the other kind or of unused slots.
   Cpu::Context ctx(1);
   const Index slots = 9, first = 2, used = 5;
   Bank<double, Pair> clean(ctx, pair(), {2, 0, 3}, 6), b(ctx, pair(), {2, 0, 3}, 6, 4);

@@ -166,8 +166,8 @@ TEST_CASE("HiddenDropout: gradients with noise equal finite differences") {
   fill(ctx, p.x.view(), 1);
   p.extra = noise;
   p.forward();
-  // All hidden values are equal, so the first layer's output shows how many of them it kept. The first layer's own
-  // random numbers decide this.
+  // All hidden values of layer 0 are equal, so its output, and therefore `pre` of layer 1, shows how many of them were
+  // kept. The random numbers noise.at(0) decide this.
   const Noise first = noise.at(0);
   for (Index n = 0; n < 7; ++n) {
     Index kept = 0;

@@ -42,7 +42,7 @@ TEST_CASE("LayerNorm (1): equals a plain loop, variance divided by D") {
 TEST_CASE("LayerNorm: starts as gain 1 and bias 0") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4}}, 1);
-  std::vector<double> expected(4, 1);  // not a list of ones and zeros: g++ 12.2 with AVX-512 fills those with ones
+  std::vector<double> expected(4, 1);  // no initializer list, because g++ 12.2 with AVX-512 fills it with ones only
   expected.resize(8);
   CHECK(values(p.params) == expected);
   fill(ctx, p.x.view(), 3);
@@ -65,7 +65,7 @@ TEST_CASE("LayerNorm: gradients and conformance") {
         LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
   }
-  // A single value is its own mean.
+  // If D = 1, x - mean is 0, so the gradients of x and gain are 0.
   const auto one = check::conformance<Cpu, double>(LayerNorm{.model_dim = 1}, {.gradients = {.zero = {"x", "gain"}}});
   CHECK_MESSAGE(one, one.str());
 }

@@ -41,7 +41,7 @@ struct WeightedBank : Bank<T, E> {
         du(uniform_tensor<T>(ctx, Seed{4}, 1, items, e.out_dim())),
         weight(uniform_tensor<T>(ctx, Seed{5}, 1, static_cast<Index>(this->rows.size()))),
         dweight(constant_tensor<T>(ctx, this->sentinel, static_cast<Index>(this->rows.size()))) {
-    // Biases begin as 0; other values find more errors.
+    // Replaces parameters that begin as 0, because other values find more errors.
     for_each_tensor(
         [&](const Name&, auto& t) {
           for (Index i = 0; i < t.size(); ++i)

@@ -17,7 +17,7 @@ namespace {
 
 double cube(double v) { return v * v * v; }
 
-/// Weights that differ from patch to patch and are large enough to matter.
+/// Returns an expert whose weights differ from patch to patch, drawn from U(±1/√3).
 PatchMlp<> wide(Index outputs, bool bias) {
   return {.model_dim = 3,
           .patches = 4,

@@ -17,7 +17,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A selection that saves nothing and records what it is shown.
+/// A selection that picks as TopK{} does, and saves views of its candidates instead of values.
 struct Spy {
   template <class T, class B>
   struct Saved {
@@ -31,7 +31,7 @@ struct Spy {
     saved.q = c.q;
     TopK{}.forward(ctx, Nothing<T, B>{}, c, plan, nothing<T, B>(), Nothing<T, B>{});
   }
-  /// Adds 1, 2 and 3 to the three adjoints, so that the test sees where each of them goes.
+  /// Adds 1, 2 and 3 to the adjoints of x, rank and q, so that the test sees where each of them goes.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>&,
                 const Saved<T, B>&, const typename SparsePlan<T, B>::Grad&, const CandidatesGrad<T, B>& d,
@@ -89,8 +89,8 @@ TEST_CASE("Candidates: refer to the items, logits and probabilities") {
 
 namespace {
 
-/// Picks the best experts until their probabilities sum to p. Places that no pick uses hold no_pick, also where rows
-/// are selected one by one.
+/// Picks the best experts, at most `most`, until their probabilities sum to at least p. Unused entries of the plan are
+/// no_pick, also if the gate calls `rows` instead of `forward`.
 struct TopP {
   double p = 0.6;
   Index most = 3;

@@ -25,7 +25,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// TopK with a row functor whose call gets only the number of the row.
+/// A row functor like that of TopK, but its functions get only the number of the row, no pointer to it.
 template <class PickT>
 struct Numbered {
   PickT pick;
@@ -230,7 +230,8 @@ TEST_CASE("ComposedGate: NaN in padding changes no item (transformers #45621)") 
     for (Index d = 0; d < 5; ++d) padded.x(n, d) = quiet_nan;
   padded.forward();
   padded.backward();
-  // The same four items alone. Sums of a gradient may differ in rounding, but an item's own numbers must be the same.
+  // Runs the four items without padding. Sums over items in gradients may differ by rounding, but the outputs must have
+  // the same bits.
   auto alone = pass<double>(ctx, layer, 4);
   const Index kept[] = {0, 2, 3, 5};
   for (Index n = 0; n < 4; ++n)
@@ -252,7 +253,7 @@ TEST_CASE("ComposedGate: NaN in padding changes no item (transformers #45621)") 
 
 namespace {
 
-/// Checks that infer and forward of a gate agree in every bit.
+/// Checks that infer of a gate builds the plan of forward bit by bit, with 1 and 3 threads, and reuses its memory.
 template <class Gate>
 void check_infer(const Gate& gate, const Extra<Gate, float, Cpu>& extra, Index items) {
   std::vector<float> first;

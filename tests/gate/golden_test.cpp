@@ -1,4 +1,4 @@
-// Gates of probabilities and plain selections, compared with PyTorch: tests/golden/gate_cases.py.
+// Gates with Dense, TopK and NoisyTop1, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

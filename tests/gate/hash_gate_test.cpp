@@ -87,7 +87,7 @@ TEST_CASE("HashGate: tokens spread evenly; the seed changes the experts") {
     ++pairs[plan.expert(2 * n)][plan.expert(2 * n + 1)];
     moved += plan.expert(2 * n) != other.expert(2 * n);
   }
-  double chi = 0;  // 56 ordered pairs, 16000/56 each; fair draws exceed 110 once in 10⁵
+  double chi = 0;  // 56 ordered pairs, 16000/56 expected each; random draws exceed 110 with probability 2·10⁻⁵
   for (int a = 0; a < 8; ++a)
     for (int b = 0; b < 8; ++b) {
       if (a == b) CHECK(pairs[a][b] == 0);

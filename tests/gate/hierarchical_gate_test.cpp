@@ -51,7 +51,7 @@ naive::Row weights(const GateParams& p, const naive::Row& x, Index k, bool renor
 }
 struct Levels {
   Index groups, experts;        // experts of one group
-  Index of_groups, of_experts;  // picks of an item
+  Index of_groups, of_experts;  // groups of an item, and its experts in each of them
   bool renormalise;
 };
 /// Equation (1) as loops: the weights of all experts for each item.

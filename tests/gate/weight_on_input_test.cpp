@@ -53,7 +53,7 @@ TEST_CASE("WeightOnInput (1): weights the items, and sums the outputs") {
     Cpu::Context ctx(threads);
     auto p = pass<double>(ctx, Mixture{WeightOnInput{softmax(5)}, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 9}}, 40);
     auto bias = p.params.branch.expert.up_bias.view();
-    fill_uniform(ctx, Seed{9}, -1, 1, bias);  // so that expert(0) is not 0
+    fill_uniform(ctx, Seed{9}, -1, 1, bias);  // so that the output for the input 0 is not 0
     p.forward();
     for (Index n = 0; n < 40; ++n)
       CHECK(difference(naive::row(p.y, n), mixture(p.params.branch, naive::row(p.x, n), 2)) <= 1e-13);
@@ -175,7 +175,7 @@ WeightedInputPlan<T, Cpu> plan_of(Cpu::Context& ctx) {
   plan.build(ctx);
   return plan;
 }
-/// The picks in the order of the slots: by expert, then in the order of picks.
+/// Returns the kept picks in slot order: by expert, then in the order of picks.
 std::vector<Pick> by_slot() {
   std::vector<Pick> slots;
   for (Index e = 0; e < experts; ++e)

@@ -75,8 +75,8 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 TEST_CASE("Attention (1): outputs, log-sum-exp and entropy equal softmax loops") {
   Cpu::Context ctx(2);
-  // The last sequence of the second mask is all padding. In the third mask, sequences begin with padding, so causal
-  // rows see no key.
+  // With length 4, the last sequence of the second mask is all padding. In the third mask, two sequences begin with
+  // padding, so their first rows see no key if attention is causal.
   const std::vector<std::vector<double>> masks{
       {}, {1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0}, {0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 1, 0}};
   for (const bool causal : {true, false})

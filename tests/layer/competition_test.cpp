@@ -45,7 +45,7 @@ struct WithNoise {
   }
 };
 
-/// What (1) to (4) give for all items in loops.
+/// The results of (1) to (4) for all items, computed in loops.
 struct Naive {
   std::vector<double> u;
   std::vector<Index> winners;
@@ -85,7 +85,7 @@ Naive in_loops(const auto& p, const auto& x, Index k, Affinity affinity, const s
   return all;
 }
 
-/// A run in which steps compete at random.
+/// A training run in which the experts of each layer compete in about half of the steps.
 struct Run {
   using Model = decltype(Stack{Residual{update::Plain{}, Competition{mixture(4, 2), 0.5}}, 2});
   Cpu::Context ctx;
@@ -166,7 +166,7 @@ TEST_CASE("Competition (4): a detached loss trains only the router") {
     CHECK(std::all_of(detached.second.begin(), detached.second.end(), [](double g) { return g == 0; }) ==
           (weight == 0));
   }
-  // With p as a constant, the loss of the router has the gradient of its finite differences.
+  // p[n,e] in (4) does not depend on the router, so the gradient of the router's bias equals finite differences.
   auto p = pass<double>(ctx, Competition{mixture(3, 2), 1.0, 2.0}, 10);
   p.extra.noise = noise;
   p.forward();

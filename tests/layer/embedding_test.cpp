@@ -36,7 +36,7 @@ std::vector<Index> ids_of(Index items, Index vocabulary, std::uint64_t step) {
   return ids;
 }
 
-/// Runs backward on gradients that are 0.
+/// Has gradients that begin as 0. Each call runs backward, which adds to them.
 template <class T>
 struct Backward {
   Embedding embedding;

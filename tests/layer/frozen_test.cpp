@@ -72,7 +72,7 @@ void check(const E& expert, Index items) {
   CHECK(same(run<T>(ctx, layer, frozen, x), plain));
   CHECK(same(run<T>(ctx, layer, params, x), plain));  // nothing of the frozen model stays in the context
 
-  // The results are those of a plain model whose expert weights were rounded.
+  // With Weights::bfloat16, the results are those of a plain model whose expert weights were rounded (float only).
   const auto rounded = freeze(ctx, layer.template init<T, Cpu>(ctx, Seed{3}), {.weights = Weights::bfloat16});
   if constexpr (std::is_same_v<T, float>)
     for_each_tensor(
@@ -89,7 +89,7 @@ void check(const E& expert, Index items) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("freeze: frozen parameters give the bits of plain ones", T, float, double) {
-  for (const Index items : {1, 7, 100}) {  // weights read in place, one tile, many
+  for (const Index items : {1, 7, 100}) {  // few rows (weights read in place), one tile of rows, many tiles
     check<T>(Mlp<Gelu>{.model_dim = 37, .hidden_dim = 300}, items);
     check<T>(GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 300}, items);
     check<T>(GatedMlp<ClampedSilu, ClampedPlusOne>{.model_dim = 37, .hidden_dim = 30, .bias = true}, items);
@@ -246,7 +246,7 @@ TEST_CASE_TEMPLATE("freeze: keep_plain = false changes no bit", B, Cpu, CpuBf16)
     CHECK(!has_elements(expert.expert.up.data()));
     CHECK(expert.expert.up.extent(1) == 40);
     CHECK(has_elements(expert.expert.down.data()));  // bfloat16 keeps the plain weights
-    CHECK(has_elements(expert.gate.data()));         // one column
+    CHECK(has_elements(expert.gate.data()));         // tensors of one column stay floats
     CHECK(has_elements(both.params.expert.expert.up.data()));
     std::vector<float> values(static_cast<std::size_t>(expert.expert.up.size()));
     CHECK_THROWS_AS(B::to_host(ctx, expert.expert.up.size(), expert.expert.up.data(), values.data()), ArgumentError);

@@ -19,7 +19,7 @@ using namespace gatefold::support;
 
 namespace {
 
-/// Compares two layers, which remember an earlier segment, with every case of the file.
+/// Compares a stack of two reference layers that attend to an earlier segment, for every case of the file.
 template <class RuleF>
 void reference_agrees(const std::string& file, RuleF&& rule) {
   agrees(

@@ -22,7 +22,7 @@
 
 using namespace gatefold;
 
-// Backward refuses gradients that do not fit the model with one sentence, before it writes anything.
+// Tests that backward throws before it writes anything, if the gradients do not fit the model.
 
 namespace {
 
@@ -63,7 +63,7 @@ struct Pass {
     layer.begin(ctx, params, kItems, carry);
     layer.forward(ctx, params, x, carry, y, saved);
   }
-  /// Returns what backward says to these gradients, and checks that it wrote nothing.
+  /// Returns the error message of backward for these gradients, and checks that backward wrote nothing.
   std::string refusal(Params& grads) {
     fill(ctx, dx.view(), 7);
     const std::string message = message_of([&] { backward(layer, ctx, params, x, saved, y, carry, dx, grads); });

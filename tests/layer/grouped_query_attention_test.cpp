@@ -20,7 +20,8 @@ namespace {
 
 using Rows = std::vector<std::vector<double>>;
 
-/// The keys that items see: all keys, the keys of a window, or the keys of a chunk. The queries can have a temperature.
+/// Options for the keys that an item sees: all (0), a window or a chunk. If floor_scale > 0, queries have a
+/// temperature.
 struct Reach {
   Index window = 0, chunk = 0, floor_scale = 0;
 };

@@ -49,7 +49,7 @@ Row normed(Row x, const RmsNorm::Params<double, Cpu>& p, double epsilon) {
     x[j] *= p.gain(0, Index(j)) / std::sqrt(squares / double(x.size()) + epsilon);
   return x;
 }
-/// Rotates the values from `first` on, as pairs of neighbours.
+/// Rotates rotary_dim values from `first` on, as pairs of neighbours.
 void rotate(Row& x, std::size_t first, const LatentAttention& a, std::size_t position) {
   for (Index i = 0; i < a.rotary_dim / 2; ++i) {
     const double angle = double(position) * a.rotary.frequency(i, a.rotary_dim), size = a.rotary.amplitude();
@@ -143,7 +143,7 @@ TEST_CASE("LatentAttention: gradients equal finite differences") {
 TEST_CASE_TEMPLATE("LatentAttention: any division into segments gives the same bits", T, float, double) {
   constexpr Index items = 280;
   for (const Index wider :
-       {-1, 0, 1, 3}) {  // -1: a latent cache; 0: default width of values; n > 0: values are n - 1 wider than keys
+       {-1, 0, 1, 3}) {  // -1: a latent cache; else expanded, values of width 5 (0) or n - 1 more than keys (n > 0)
     auto a = attention(5, false);
     a.expanded_cache = wider >= 0;
     if (wider > 0) a.value_dim = a.plain_dim + a.rotary_dim + wider - 1;

@@ -192,7 +192,7 @@ TEST_CASE("Layer: dx has the same bits in any batch") {
 
 namespace {
 
-/// Checks what a layer says about wrong views in forward, infer and backward.
+/// Checks the error messages of a layer for wrong views in forward, infer and backward.
 template <class L>
 void check_wrong_views(const L& part, const std::string& name, const std::string& y_name) {
   constexpr Index items = 8;

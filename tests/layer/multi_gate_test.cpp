@@ -76,8 +76,8 @@ std::vector<Bounded> bounded_affine(const std::vector<Bounded>& x, Index columns
   }
   return z;
 }
-/// Returns row n of equation (1) with the error that a result in T may have, if the weights of the k picked experts are
-/// renormalised. Adds u_t[n] for each task t to `all`.
+/// Appends u_t[n] of equation (1) for each task t to `all`, with the error that a result in T may have. The weights of
+/// the k picked experts are renormalised.
 template <class T, class P>
 void bounded_row(const P& p, Index n, Index k, std::vector<Bounded>& all) {
   std::vector<Bounded> x;

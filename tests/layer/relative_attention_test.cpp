@@ -96,7 +96,7 @@ TEST_CASE("RelativeAttention (1), (2): equals loops for consecutive segments") {
           const auto e = uniform_tensor<double>(ctx, Seed{5}, 1, window, dim / heads);
           const auto stream = uniform_tensor<double>(ctx, Seed{6}, 1, 2 * length * segments, dim);
           SegmentMemory<double, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()});
-          if (!itself) memory.begin(ctx, window);  // the zeros are keys
+          if (!itself) memory.begin(ctx, window);  // begins with `window` rows of zeros, which are keys
           Rows past[2];
           for (auto& rows : past) rows.assign(std::size_t(itself ? 0 : window), std::vector<double>(dim, 0));
           p.extra.length = length;
@@ -180,7 +180,7 @@ TEST_CASE_TEMPLATE("RelativeAttention: with memory, bits do not depend on later 
       const auto e = uniform_tensor<T>(ctx, Seed{5}, 1, window, dim / 2);
       const auto from = pass<T>(ctx, a, all);
       const Index most = a.remembers();
-      // Runs items begin … begin + items − 1 of all; the memory holds earlier ones.
+      // Runs items begin … begin + items − 1 of `from`; the memory holds up to `most` items before them.
       const auto segment = [&](Index begin, Index items) {
         auto p = pass<T>(ctx, a, items);
         copy(ctx, from.x.view().rows(begin, items), p.x.view());

@@ -55,7 +55,7 @@ struct Triple {
   }
 };
 
-/// y = x + u(u(x)). The rule declares `told` evaluations, and its backward asks for evaluation `asked_back`.
+/// y = x + u(u(x)). The rule declares `told` evaluations, and its backward passes evaluation `asked_back` to df.
 template <int told, int asked_back>
 struct Twice {
   static constexpr int evaluations = told;

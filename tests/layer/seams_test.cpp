@@ -1,5 +1,5 @@
-// Tests each extension point of the design with a policy of support/seam_policies.hpp. Everything that the catalogue
-// needs must fit the existing interfaces, with checked gradients.
+// Tests each extension point of the design with a policy of support/seam_policies.hpp. All features that the policies
+// in docs/reference/catalogue.md need must fit the existing interfaces, with checked gradients.
 
 #include <doctest/doctest.h>
 

@@ -102,8 +102,8 @@ std::vector<Row> by_itself(Cpu::Context& ctx, const L& branch, const P& params, 
   return rows;
 }
 
-/// Checks the structure of the reference code (the spec of MomentumSMoE): m ← μ m + γ c, s = LN(h₁ − m); without
-/// momentum s = LN(h₁ + c).
+/// Compares reference_layer with loops over the reference code of MomentumSMoE, with h₁ the input and c the output of
+/// the mixture: m ← μ m + c, s = LN(h₁ − m), or without momentum s = LN(h₁ + c); then LN(h₁ + s).
 void check_skeleton(double mu, bool momentum) {
   Cpu::Context ctx(1);
   const auto expect_same = [&](const auto& of_rule) {

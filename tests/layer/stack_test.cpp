@@ -30,8 +30,8 @@ auto layer() {
                           Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}};
 }
 
-/// A branch whose output u is the number of its layer, followed by the step. It gets the number in the same way as
-/// noise.
+/// A branch whose output u is the number of its layer, counted from 1, followed by the step. It gets the number in the
+/// same way as noise.
 struct TellsItsPlace {
   template <class T, class B>
   struct Extra {

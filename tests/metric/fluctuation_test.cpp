@@ -18,13 +18,13 @@ std::vector<Index> numbers(const Tensor<Index, 2, Cpu>& t) { return {t.data(), t
 
 TEST_CASE("fluctuation (1)-(3): counts changed sets, orders and best experts") {
   Cpu::Context ctx(2);
-  // In turn: same, swapped, first kept, all new, one lost, one gained, another one dropped
+  // The items in order: same, swapped, first kept, all new, one lost, one gained, the other of two picks dropped
   const auto before = matrix<Index>({{0, 1}, {0, 1}, {2, 3}, {0, 1}, {4, 2}, {4, -1}, {3, -1}});
   const auto after = matrix<Index>({{0, 1}, {1, 0}, {2, 0}, {2, 3}, {4, -1}, {4, 2}, {-1, 3}});
   const auto f = metric::fluctuation(ctx, before.view(), after.view());
   CHECK(f.set == 4.0 / 7);      // first kept, all new, one lost, one gained
   CHECK(f.ordered == 6.0 / 7);  // all but same
-  CHECK(f.first == 3.0 / 7);    // swapped, all new, another one dropped
+  CHECK(f.first == 3.0 / 7);    // swapped, all new, the other of two picks dropped
   const std::vector<float> valid{1, 1, 0, 0, 0, 0, 0};
   const auto g = metric::fluctuation(ctx, before.view(), after.view(), View<const float, 1, Cpu>(valid));
   CHECK(g.set == 0);

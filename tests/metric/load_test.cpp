@@ -24,8 +24,8 @@ TEST_CASE("load (1): counts picks and dropped picks, without padding") {
   CHECK(all.dropped == 2);
   CHECK(all.picks() == 6);
   const auto fewer = metric::load(ctx, plan_of<float>(ctx, 2, 4, {{0, 2}, {0, no_pick}, {1, ~Index(3)}, {1, 1}}));
-  CHECK(fewer.counts == std::vector<Index>{0, 1, 1, 0});  // a place without a pick is no overflow
-  CHECK(fewer.dropped == 1);
+  CHECK(fewer.counts == std::vector<Index>{0, 1, 1, 0});
+  CHECK(fewer.dropped == 1);  // an unused entry (no_pick) does not count as dropped
   const std::vector<float> valid{1, 1, 0, 0}, one{1};
   const auto some = metric::load(ctx, plan, valid);
   CHECK(some.counts == std::vector<Index>{1, 0, 2, 0});

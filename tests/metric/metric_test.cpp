@@ -158,7 +158,7 @@ TEST_CASE("perplexity (1)-(3): loss, perplexity and bits equal loops") {
   CHECK(metric::perplexity(ctx, y.view(), labels, valid) == doctest::Approx(std::exp(nll)).epsilon(1e-13));
   CHECK(metric::bits(ctx, y.view(), labels, valid) == doctest::Approx(nll / std::log(2.0)).epsilon(1e-14));
 
-  // Ignored labels exclude items as the mask does, alone and together with it.
+  // Ignored labels exclude items as the mask does, without a mask and together with one.
   std::vector<Index> ignoring = labels;
   for (std::size_t n = 0; n < ignoring.size(); n += 3) ignoring[n] = -1;
   CHECK(metric::perplexity(ctx, y.view(), ignoring, {}, -1) == metric::perplexity(ctx, y.view(), labels, valid));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr Index experts = 2, each = 3, dim = 4;
 
-/// A plan of random weights over N items, and an elementwise bank whose expert e multiplies its slots by e + 2.
+/// A plan with random weights for N items. Expert e multiplies its slots by e + 2.
 struct Run {
   Cpu::Context ctx{2};
   Index items, length;

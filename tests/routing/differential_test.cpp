@@ -24,9 +24,9 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "support/tables.hpp"
 
-// Tests routing with random shapes, skews, dropped picks and empty experts, with 1 to 8 threads, in float and double.
-// Integers are compared with loops over vectors. Sums are compared with loops in long double and may differ by
-// (terms + 8) · u · Σ |a b|. Every number of threads must give the bits of one thread.
+// Tests routing with random shapes, uneven loads, dropped picks and empty experts, with 1 to 8 threads, in float and
+// double. Integers are compared with loops over vectors. Sums are compared with loops in long double and may differ by
+// (terms + 8) · u · Σ |a b|, with u the unit roundoff. Every number of threads must give the bits of one thread.
 
 using namespace gatefold;
 using B = Cpu;
@@ -53,13 +53,13 @@ struct Draw {
     for (Index i = 0; i < m.size(); ++i) m.data()[i] = value<T>();
     return m;
   }
-  /// Draws an expert with one of several skews.
+  /// Draws an expert from the distribution with the number `skew`.
   Index expert(Index experts, int skew) {
     const double u = uniform();
     const double at = skew == 0   ? u
                       : skew == 1 ? u * u * u * u
                       : skew == 2 ? 0.5 + u * 1e-9
-                                  : 0.3 + u * 0.4;  // 1: favours the first experts; 2: one expert; 3: the middle
+                                  : 0.3 + u * 0.4;  // 0: uniform; 1: first experts; 2: one expert; 3: the middle
     return std::min(static_cast<Index>(at * static_cast<double>(experts)), experts - 1);
   }
 };
@@ -81,8 +81,8 @@ struct Bits {
 
 template <class T>
 constexpr Wide unit = std::numeric_limits<T>::epsilon() / 2;
-/// Returns whether a sum of `terms` products is within the bound; the absolute values of the products sum to
-/// `absolute`.
+/// Returns whether `got`, a sum of `terms` products, differs from `exact` by at most the bound above. `absolute` is the
+/// sum of the absolute values of the products.
 template <class T>
 bool near(T got, Wide exact, Wide absolute, Index terms) {
   const Wide bound = static_cast<Wide>(terms + 8) * unit<T> * absolute;
@@ -127,7 +127,7 @@ struct TwiceOneByOne {
 
 template <class T>
 struct Case {
-  Index items, experts, each, columns;  // each: picks of an item, 0 if their numbers differ
+  Index items, experts, each, columns;  // each: picks of each item, or 0 if items can have different numbers of picks
   std::vector<Index> item{}, expert{};
   std::vector<T> weight{};
 };
@@ -369,7 +369,7 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
     for (Index n = first; n < std::min(first + size, items); ++n)
       if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
     Wide room = static_cast<Wide>(policy.slots);
-    if (policy.slots == 0 && !members.empty()) {  // the factors are halves, so nothing is rounded
+    if (policy.slots == 0 && !members.empty()) {  // the factors are multiples of 1/2, so the numerator is exact
       room = std::min(std::ceil(Wide(members.size()) * Wide(k) * Wide(policy.factor) / Wide(experts) * (1 - 0x1p-50L)),
                       Wide(members.size()));
       while (std::fmod(room, Wide(policy.multiple_of)) != 0) room += 1;
@@ -645,7 +645,7 @@ void run(std::uint64_t from, std::uint64_t to, Index most_items) {
   }
 }
 
-/// Extra inputs with and without a trace, and their adjoints.
+/// Extra inputs that accept a trace, and their part without the trace. The test also uses it as an adjoint.
 struct WithTrace {
   struct WithoutTrace {
     int own = 0;

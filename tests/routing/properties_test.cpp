@@ -79,8 +79,8 @@ struct Chosen {
   }
 };
 
-/// Checks that the parts of a plan agree with its picks: every kept pick has one slot, slots are in the order of
-/// experts and then picks, and an item finds its slots.
+/// Checks that the parts of a plan agree with its picks: every kept pick has one slot, slots are sorted by expert and
+/// then by pick, and item_slots lists the slots of each item in ascending order.
 void agree(const SparsePlan<double, B>& plan) {
   const Index picks = plan.expert.size(), kept = plan.offsets(plan.experts());
   std::map<Index, Index> counts;

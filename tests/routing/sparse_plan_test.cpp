@@ -75,7 +75,7 @@ std::vector<Case> cases() {
   all.push_back(made("the same expert twice", 4, 3, 2, [](Index n, Index) { return n % 3; }));
   all.push_back({"no items", 0, 3, {}});
   all.push_back({"items without picks", 7, 3, {{5, 1, 0.5}, {2, 1, 2.0}, {5, 0, -1.0}}});
-  // Picks in any order, as expert choice makes them.
+  // Picks in random order, because a gate may write them in any order.
   Case shuffled = made("shuffled", 40, 6, 3, any(6));
   std::mt19937 generator(3);
   std::shuffle(shuffled.picks.begin(), shuffled.picks.end(), generator);
@@ -328,7 +328,7 @@ TEST_CASE("SparsePlan: an item sums its slots by ascending expert") {
   Tensor<float, 2, B> z(3, 1), out(1, 1);
   z(0, 0) = 1, z(1, 0) = big, z(2, 0) = -big;
   plan.combine(ctx, z, out);
-  CHECK(out(0, 0) == 0);  // (1 + big) - big loses the 1; any other order keeps it
+  CHECK(out(0, 0) == 0);  // (1 + big) - big loses the 1; pick order and descending order keep it
 }
 
 TEST_CASE("SparsePlan: experts read the items without a copy") {
@@ -367,7 +367,7 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
       ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 1, 1.0}, {3, 0, 1.0}}), ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 2, 1.0}}), ArgumentError);
-  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // a dropped pick belongs to no item
+  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // a dropped pick may have the item -1
   CHECK(plan.item_offsets(3) == 2);
 
   plan.resize(2, 2, 2);

@@ -102,7 +102,7 @@ TEST_CASE("auxiliary losses: gradients equal finite differences and are added") 
 }
 
 TEST_CASE("auxiliary losses: padding does not count (transformers #28255)") {
-  // Returns the same items with padding items 1 and 4 among them, whose q, z and picks are given.
+  // with_padding returns six random items, of which items 1 and 4 are padding with the given q, z and picks.
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   auto with_padding = [&](double q, double z, Index pick) {
     auto o = random_outcome(mask);
@@ -170,7 +170,7 @@ TEST_CASE("auxiliary losses: gradients through the gate equal finite differences
   extra.valid = mask;
   const auto masked = check::gradients(ctx, balanced(), {}, extra);
   CHECK_MESSAGE(masked, masked.str());
-  // With k = 1 the task gives the router no gradient, so all of its gradient comes from the losses.
+  // With k = 1 and renormalised weights, each weight is 1, so the router gets gradients only from the losses.
   const auto top1 = check::gradients(ctx, balanced(1));
   CHECK_MESSAGE(top1, top1.str());
   const auto dense = check::gradients(

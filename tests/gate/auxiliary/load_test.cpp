@@ -51,7 +51,7 @@ double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
         if (!c.excluding || f != e) values.push_back(s.value(n, f));
       std::sort(values.rbegin(), values.rend());
       if (static_cast<Index>(values.size()) < c.k) {
-        v[static_cast<std::size_t>(e)] += 1;  // no other expert is left to take the place
+        v[static_cast<std::size_t>(e)] += 1;  // fewer than k other experts: e is always picked
         continue;
       }
       const double u = (a.saved.logits(n, e) - values[static_cast<std::size_t>(c.k - 1)]) / s.deviation(n, e);
@@ -120,7 +120,7 @@ TEST_CASE("Load: without noise or items the loss is 0") {
 
 TEST_CASE("Load: deviation 0 gives a finite loss and zero gradients") {
   using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Load>;
-  for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26, subnormal numbers, 0
+  for (const double step : {-60.0, -95.0, -103.0, -120.0})  // deviations: 1e-26, subnormal (twice), 0
     for (const auto& loss : {Load{.weight = 1}, Load::shazeer({.weight = 1})}) {
       CAPTURE(step);
       Cpu::Context ctx(1);
@@ -134,8 +134,8 @@ TEST_CASE("Load: deviation 0 gives a finite loss and zero gradients") {
       Saved<FloatGate, float, Cpu> saved;
       const FloatGate::Extra<float, Cpu> extra{.selection = noise};
       gate.forward(ctx, p, x, plan, saved, extra);
-      // All items certainly take the same expert, so v = (0, 0, N). If that expert itself sets the threshold,
-      // v = (0, 0, N/2). The loss is 2 in both cases.
+      // All items certainly take the same expert, so v = (0, 0, N). Without `excluding`, the noisy value of this expert
+      // is its own threshold, so v = (0, 0, N/2). The loss is 2 in both cases.
       CHECK(saved.auxiliary(0) == rounded<float>(2));
       auto dplan = plan.grad(ctx);
       ExtraGrad<FloatGate, float, Cpu> dextra;
@@ -158,7 +158,7 @@ TEST_CASE("Load: ties at deviation 0 give probability 1/2, gradient 0") {
   const GateOutcome<float, Cpu> a{rank, rank, plan, {}, rank, {rank, deviation}};
   const Load load{.weight = 1};
   load.forward<float, Cpu>(ctx, a, loss);
-  CHECK(loss(0) == rounded<float>(0.5));  // v = (1, 1, 0): variance 2/9 over 4/9
+  CHECK(loss(0) == rounded<float>(0.5));  // v = (1, 1, 0): variance 2/9, squared mean 4/9
   load.backward<float, Cpu>(ctx, a, GateOutcomeGrad<float, Cpu>{{}, {}, drank, {dvalue, ddeviation}});
   for (const double g : values(drank, dvalue, ddeviation)) CHECK(g == 0);
 }

@@ -48,7 +48,7 @@ TEST_CASE("ZLoss: large logits do not overflow") {
 
 TEST_CASE("ZLoss: logits with a large common part keep their gradient") {
   auto o = random_outcome();
-  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // log 4 is lost in rounding next to it
+  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // next to it, log 4 is rounded to 1/8 steps
   const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
   for (Index i = 0; i < dz.size(); ++i) CHECK(dz.data()[i] == doctest::Approx(2e15 / 6 / 4).epsilon(1e-12));
 }

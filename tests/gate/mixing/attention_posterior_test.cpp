@@ -40,7 +40,7 @@ auto block(const AttentionPosterior& mixing, bool causal, Index heads = 2) {
                                         Linear{.model_dim = model_dim}}}};
 }
 
-/// An attention and a mixing that follows it, with their own items and logits.
+/// An attention and a mixing that reads its trace. The mixing has random items and logits of its own.
 struct Alone {
   Cpu::Context ctx{1};
   Attention attention;
@@ -82,7 +82,7 @@ struct Alone {
   }
   bool sees(Index i, Index j) const {
     if (attention.causal && j > i) return false;
-    if (!real(i) || !real(j)) return false;  // padding neither gives nor receives
+    if (!real(i) || !real(j)) return false;  // padding neither gives nor receives probabilities
     return !mixing.only_confident || j == i || naive::entropy(r(j)) <= naive::entropy(r(i));
   }
   std::vector<double> r(Index n) const { return naive::softmax(naive::row(z, n)); }
@@ -96,7 +96,7 @@ struct Alone {
     for (Index d = 0; d < model_dim; ++d) v += in(n, d) * w(d, c);
     return v;
   }
-  /// Returns A_h[i,:] over the sequence of i by the attention's own rules, without those of the gate.
+  /// Returns A_h[i,:] over the sequence of i with the masks of the attention, without the mask of the gate.
   std::vector<double> probabilities(Index h, Index i) const {
     const Index width = model_dim / attention.heads;
     std::vector<double> a;
@@ -151,7 +151,7 @@ struct Alone {
     const auto w = weights(i);
     return w.empty() ? r(i) : naive::mixed(w, rows(i));
   }
-  /// Returns S[i,:] over the sequence, or nothing for an item that sees no item.
+  /// Returns the weights of r_j in (2) or (3) for item i over the sequence, or {} if item i sees no item.
   std::vector<double> weights(Index i) const {
     std::vector<double> w(static_cast<std::size_t>(length));
     double total = 0;
@@ -435,8 +435,8 @@ TEST_CASE("AttentionPosterior: padding of the attention is padding of the gate")
 
 namespace {
 
-/// A trace of windowed attention with random numbers. The attention reports log-sum-exps and entropies that include
-/// keys outside the trace.
+/// A trace of windowed attention with random numbers. Log-sum-exps and entropies are also random, because in a real
+/// trace they include keys outside the trace.
 struct Windowed {
   static constexpr Index heads = 2, width = model_dim / heads;
   Cpu::Context ctx{1};
@@ -530,7 +530,7 @@ TEST_CASE("AttentionPosterior (1)-(3): windowed attention equals the direct form
           w.forward();
           for (Index i = 0; i<2 * length; i += length> 6 ? 7 : 1)
             REQUIRE(difference(naive::row(w.mixed, i), w.expected(i)) <= 1e-12);
-          // If no item sees itself, the first item sees no item and keeps its own probabilities.
+          // If no item sees itself, the first item of a sequence sees none and keeps its own probabilities.
           if (!itself) CHECK(difference(naive::row(w.mixed, length), naive::softmax(naive::row(w.z, length))) <= 1e-15);
         }
 }

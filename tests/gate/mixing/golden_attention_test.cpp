@@ -1,4 +1,4 @@
-// Gates whose items follow what they attend to, in a block, compared with PyTorch: tests/golden/mixings.py.
+// Attention-aware gates in a block, compared with PyTorch: tests/golden/mixings.py.
 
 #include <doctest/doctest.h>
 

@@ -74,7 +74,8 @@ struct Given {
         ctx, norm.size(),
         functor::WritePosteriorFeatures<double, Cpu>{trace, features, {width, projected}, norm, precision, alpha});
   }
-  /// log A_h[i,j] (but for its normaliser where one head is followed) + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ², m = α v_h O_h
+  /// Returns log A_h[i,j] + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² with m = α v_h O_h. If each item follows one head, log A_h is
+  /// without its normaliser log_sum_exp.
   double log_posterior(Index h, Index i, Index j) const {
     double score = 0, inner = 0, square_of_m = 0;
     for (Index c = h * width; c < (h + 1) * width; ++c) score += q(i, c) * k(j, c);
@@ -157,7 +158,7 @@ TEST_CASE("PosteriorFeaturesBackward: gradient (1) equals central differences") 
         off = support::larger(off, std::abs(slope(g.q(n, c)) - dq(n, c)));
         off = support::larger(off, std::abs(slope(g.k(n, c)) - dk(n, c)));
         off = support::larger(off, std::abs(slope(g.v(n, c)) - dv(n, c)));
-        double through = 0;  // du = d(u Oᵀ) O
+        double through = 0;  // gradient of u: d(u Oᵀ) O; the variable du is d(u Oᵀ)
         for (Index row = 0; row < dim; ++row) through += du(n, row) * g.output(row, c);
         off = support::larger(off, std::abs(slope(g.u(n, c)) - through));
       }

@@ -54,7 +54,8 @@ struct Mixing {
     mask = std::move(valid);
     visible.valid = mask;
   }
-  /// Gives each item a window of earlier items, whose keys include places.
+  /// Limits each item to a window of `width` items, which ends at the item (itself) or just before it, and gives each
+  /// place in the window a position key.
   void reach(Index width, bool itself) {
     visible.window = {visible.length, 0, width, itself};
     places = uniform_tensor<T>(ctx, Seed{9}, 1, width, queries.extent(2));
@@ -385,7 +386,7 @@ TEST_CASE("streamed mixing: gradients across blocks agree; threads change no bit
       const double analytic = at == &m.keys(0, 5, 1)     ? dkeys(0, 5, 1)
                               : at == &m.keys(0, 300, 0) ? dkeys(0, 300, 0)
                                                          : dqueries(0, 590, 0);
-      CHECK((up - down) / (2 * h) == doctest::Approx(analytic).epsilon(1e-8));  // central differences: h² and 2^-53 / h
+      CHECK((up - down) / (2 * h) == doctest::Approx(analytic).epsilon(1e-8));  // error: h² and 2^-53 / h
     }
   }
 }
@@ -395,7 +396,7 @@ namespace {
 /// Items that each follow one of several heads (`one`), and an equivalent mixing without `Following` (`all`). `all` has
 /// the features of all heads side by side, and its queries are 0 except for the followed head.
 struct Followed {
-  Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
+  Mixing<double> one, all;  // one: queries [1, N, F] sorted by following.row, keys [1, heads · N, F]
   Tensor<Index, 1, Cpu> head;
   detail_::attending::Following<Cpu> following;
 

@@ -79,7 +79,7 @@ TEST_CASE("CosineScores (2): reference() divides only by the expert's length") {
       const Angle a(p, x, n, e);
       CHECK(z(n, e) == doctest::Approx(a.dot / a.expert).epsilon(1e-12));
     }
-  // The reference code rescales embeddings to length 1.5, which changes nothing here.
+  // The reference code rescales embeddings to length 1.5. The scores do not change, because (2) divides by the length.
   for (Index e = 0; e < 4; ++e) {
     double square = 0;
     for (Index j = 0; j < 8; ++j) square += p.embedding(e, j) * p.embedding(e, j);
@@ -121,7 +121,7 @@ TEST_CASE("CosineScores: zero items and embeddings score 0, without NaN") {
   m.forward();
   m.backward();
   const auto& z = m.saved.branch.gate.logits;
-  for (Index e = 0; e < 3; ++e) CHECK(z(2, e) == 0);  // equal logits: the lower experts, with equal weights
+  for (Index e = 0; e < 3; ++e) CHECK(z(2, e) == 0);  // equal logits, so the gate picks experts 0 and 1
   CHECK(m.saved.branch.plan.expert(4) == 0);
   CHECK(m.saved.branch.plan.expert(5) == 1);
   CHECK(m.saved.branch.plan.weight(4) == 0.5f);

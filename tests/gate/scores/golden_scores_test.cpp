@@ -1,4 +1,4 @@
-// Scores of other kinds, and a gate without picks, compared with PyTorch: tests/golden/gate_cases.py.
+// CosineScores, SmoeDropout, HashGate and SoftMoe, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

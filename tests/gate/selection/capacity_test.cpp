@@ -22,8 +22,9 @@ namespace {
 
 const Noise noise{Random{Seed{5}, 2}};
 
-/// Fills one place after another in the order that Capacity documents: by choice, then surer items first (batch
-/// priority), then by item. The room of an expert is (1). `dense` holds the picks before any were dropped.
+/// Returns the expert of each pick, ~e if it is dropped, as Capacity documents. An expert keeps picks by choice, then
+/// (batch_priority) by descending weight of the item's first choice, then by item, up to its capacity (1). `dense` has
+/// the picks before any were dropped.
 template <class S>
 Ids placed(const Capacity<S>& policy, const SparsePlan<double, Cpu>& dense, Index k, const std::vector<double>& valid) {
   const Index items = dense.items(), size = policy.group > 0 ? policy.group : items;
@@ -195,7 +196,7 @@ TEST_CASE("Capacity: a later first choice displaces an earlier second choice") {
   const TopK two{.k = 2, .renormalise = false};
   CHECK(select(two, rank()).experts() == Ids{0, 1, 0, 2, 1, 0});
   CHECK(select(Capacity<>{.selection = two, .slots = 1}, rank()).experts() == Ids{0, ~1, ~0, 2, 1, ~0});
-  // With priority the last item is the surest, and items 0 and 1 are equally sure.
+  // The first choice of item 2 has the largest q; the first choices of items 0 and 1 have equal q.
   CHECK(select(Capacity<>{.selection = two, .slots = 1, .batch_priority = true}, rank()).experts() ==
         Ids{0, ~1, ~0, 2, 1, ~0});
   auto surer = rank();
@@ -280,7 +281,7 @@ TEST_CASE("Capacity: empty batches, one expert, equal logits and NaN work") {
     const Capacity<> policy{.selection = {.k = 1, .renormalise = false}, .slots = 2, .batch_priority = batch_priority};
     // Equal logits: ties go to the lower expert and the lower item.
     CHECK(select(policy, equal_ranks(4, 3)).experts() == Ids{0, 0, ~0, ~0});
-    // NaN weights come last.
+    // With batch priority, an item whose q is NaN comes last.
     CHECK(select(policy, matrix<double>({{quiet_nan, quiet_nan}, {2, 1}, {3, 1}})).experts() ==
           (batch_priority ? Ids{~0, 0, 0} : Ids{0, 0, ~0}));
     auto rank = random_ranks(6, 4);

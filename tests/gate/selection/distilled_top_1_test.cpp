@@ -54,7 +54,7 @@ struct WithIds {
   }
 };
 
-/// A run of StableMoE whose loss depends on the items.
+/// A training run of StableMoE. The targets depend on the items and on their tokens.
 struct Run {
   using Optimizer = InGroups<optim::AdamW, optim::AdamW>;
   using Model = decltype(Residual{update::Plain{}, mixture(3)});

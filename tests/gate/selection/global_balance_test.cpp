@@ -86,7 +86,7 @@ TEST_CASE("GlobalBalance: the second part uses the loads of both parts") {
   set_zero(ctx, p.grads.branch.gate.scores);
   run(p, second);
   run(without, second);
-  // The gradient of the loss with fixed f: dz[n,e] = q[n,e] (g_e − Σ_f q[n,f] g_f), g = weight · E · f / N.
+  // The gradient of the loss with fixed shares f: dz[n,e] = q[n,e] (g_e − Σ_i q[n,i] g_i), g_e = weight · E · f_e / N.
   const Loads a = loads(p.params.branch.gate, first), b = loads(p.params.branch.gate, second);
   naive::Row g(experts, 0), expected(experts, 0);
   for (std::size_t e = 0; e < g.size(); ++e) g[e] = weight * experts * (a.picks[e] + b.picks[e]) / (2 * 12 * k) / 12;

@@ -1,4 +1,4 @@
-// Sigmoid scores that a bias balances, with published settings, compared with PyTorch: tests/golden/gate_cases.py.
+// SigmoidTopK, also with published settings, compared with PyTorch: tests/golden/gate_cases.py.
 
 #include <doctest/doctest.h>
 

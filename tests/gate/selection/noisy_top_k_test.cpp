@@ -153,7 +153,7 @@ TEST_CASE("NoisyTopK: without noise it equals TopK, bit for bit") {
     CHECK(quiet.experts() == top.experts());
     CHECK(same_bits(values(quiet.plan.weight), values(top.plan.weight)));
     CHECK(quiet.policy.noisy(quiet.saved).value.data() == nullptr);
-    // A step with noise leaves its memory behind. A later step without noise must still give the picks of TopK.
+    // A call with noise leaves noisy values in `saved`. A later call without noise must still give the picks of TopK.
     const Candidates<double, Cpu> c{quiet.x, quiet.rank, quiet.q};
     quiet.policy.forward(quiet.ctx, quiet.params, c, quiet.plan, quiet.saved, noise);
     CHECK(quiet.policy.noisy(quiet.saved).value.data() != nullptr);

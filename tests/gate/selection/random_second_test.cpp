@@ -55,7 +55,8 @@ TEST_CASE("RandomSecond (1): keeps the second pick if certain · r < w") {
 }
 
 TEST_CASE("RandomSecond: the share of kept picks is w / certain") {
-  // Two experts with logits 0 and −ln 4: w = 0.2, so 0.4 of the picks are kept. The deviation is √(0.4 · 0.6 / 20,000).
+  // Two experts with logits 0 and −ln 4: w = 0.2, so w / certain = 0.4 of the second picks are kept. The standard
+  // deviation of this share is √(0.4 · 0.6 / 20,000).
   const Index items = 20000;
   Tensor<double, 2, Cpu> rank(items, 2);
   for (Index n = 0; n < items; ++n) {

@@ -117,7 +117,7 @@ TEST_CASE("SigmoidBias: sqrt_softplus picks and weighs by √(log(1 + e^z))") {
       }
     }
   }
-  // At these logits log(1 + e^z) underflows or equals z: the weights are those of the limits √(e^z) and √z.
+  // In row 0, log(1 + e^z) underflows; in row 1, it equals z. The weights are those of the limits √(e^z) and √z.
   const auto extreme = matrix<double>({{-1000, -1002, -3000}, {2500, 900, 400}, {-30, -30.5, -900}});
   const auto plan = select({.k = 2, .score = RouterScore::sqrt_softplus}, extreme, {});
   CHECK(plan.weight(0) == rounded(1 / (1 + std::exp(-1.0))));
