@@ -186,7 +186,8 @@ TEST_CASE("window attention: gradients across blocks equal finite differences" *
 }
 
 TEST_CASE("window attention: other sequences and threads change no bit") {
-  // The last two have more keys than a product adds in one chain (keys_of_a_chain), in one block and in two blocks.
+  // The last two windows have more keys than a product adds in one chain (keys_of_a_chain). With the first of them, all
+  // rows of a sequence are in one block of scores. With the second, they are in two blocks.
   for (const Window& window : {Window{4, 3, 6}, Window{140, 30, 100}, Window{1, 40, 41}, Window{3, 0, 8, false},
                                Window{100, 180, 200}, Window{200, 100, 150}}) {
     std::vector<double> first;

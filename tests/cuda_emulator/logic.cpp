@@ -80,7 +80,7 @@ struct Copy {
   static uint32_t apply_bits(uint32_t bits) { return bits; }
 };
 
-/// Computes lop3. Bit i of the table is the result for the bits of a, b and c that form i.
+/// Computes lop3, bit by bit: the result is bit 4a + 2b + c of the table, for a bit of a, of b and of c.
 void lookup3(char* registers, const Instruction& in, uint32_t lanes) {
   map_lanes<uint32_t, uint32_t, uint32_t, uint32_t, uint32_t>(
       registers, in, lanes, [](uint32_t a, uint32_t b, uint32_t c, uint32_t table) {

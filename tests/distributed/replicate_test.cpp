@@ -369,7 +369,8 @@ TEST_CASE("HottestFirst (1): copies hot experts, then places the longest first")
   CHECK(found.shards_of(2).size() == 1);
   CHECK(found.shards_of(3).size() == 1);
   CHECK(dist::loads_of_shards({12, 4, 1, 0}, found, 2) == Numbers{9, 8});
-  // Sixteen places give four copies: of 183, 165, 132 and 104. A fifth copy would be another one of 183.
+  // There are sixteen places for twelve experts. The four spare places get copies of the experts with loads 183, 165,
+  // 132 and 104. With a fifth spare place, the expert with load 183 would get a second copy.
   const Numbers loads{90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86};
   const Placement of_twelve = HottestFirst{.extra = 1}.place(loads, 4, Placement::even(12, 4));
   CHECK(of_twelve.copies.size() == 4);

@@ -219,7 +219,7 @@ auto params_of(Backends& on, const P& policy, const Case& c, const Expected& exp
   return std::pair{std::move(naive), std::move(cuda)};
 }
 
-/// The adjoint of any kind of plan.
+/// Memory for the gradient of the loss with respect to a plan, either a SparsePlan or a DensePlan.
 template <class T, class B>
 struct PlanAdjoint {
   Tensor<T, 1, B> weight;

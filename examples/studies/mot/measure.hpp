@@ -63,8 +63,8 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
 /// gets.
 ///
 /// The results `share` and `one_label` each have a second value <name>_by_chance, the expected value for random
-/// routing. For `share`, each expert gets the same number of items, but of random classes. For `one_label`, each expert
-/// gets the same number of items of each class, but with random labels.
+/// routing. For `share`, each expert gets as many items as in `plan`, but of random classes. For `one_label`, each
+/// expert gets as many items of each class as in `plan`, but with random labels.
 ///
 /// @param plan  the routing of the test items
 inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,

@@ -316,8 +316,9 @@ class Trainer {
     Index parts = 0;
     // For parts i with n_i counted targets: weight = Σ_i n_i, and unit is the last n_i that is not 0.
     double weight = 0, unit = 0;
-    // With L_i the mean loss of part i and n_i its counted targets: losses = Σ_i n_i L_i over the parts that
-    // `accumulate` has added, without the batch of `step`. of_latest is n_i of the latest part or of this batch.
+    // L_i is the mean loss of part i, and n_i its number of counted targets. losses is Σ_i n_i L_i over the parts that
+    // `accumulate` has added, without the batch of `step`. of_latest is n_i of the part that was added last, by
+    // `accumulate` or by a later `step`.
     double losses = 0, of_latest = 0;
     double mean(double latest) const {
       if (parts == 1) return latest;
@@ -397,7 +398,8 @@ class Trainer {
 
 namespace detail_::lookup {
 
-/// The first template argument of the Trainer that is deduced if the constructor arguments are wrong.
+/// Marks the specialisation of Trainer that is deduced if the constructor arguments are wrong. It is the first template
+/// argument of this specialisation.
 template <class... A>
 struct NoTrainer {};
 

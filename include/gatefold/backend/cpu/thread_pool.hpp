@@ -76,8 +76,9 @@ inline int available_threads() {
 ///
 /// - If several threads call run(), or f calls run(), one call at a time is shared between threads. Each other call
 ///   runs on its calling thread.
-/// - A child of fork() has none of the threads and starts its own if it needs them. Only a fork within f can lose a
-///   thread that is at work; the call then throws Error in the child.
+/// - A child of fork() has none of the threads and starts its own if it needs them. If f calls fork() on the calling
+///   thread while other threads are inside the call, run() throws Error in the child, because the child does not have
+///   these threads.
 /// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
 /// - The threads can run on the processors that the thread of the first call can use. While they wake up, they can be
 ///   excluded from the caller's processor (affinity.hpp). The affinity of the caller never changes.
