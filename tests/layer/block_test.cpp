@@ -35,6 +35,21 @@ auto feed_forward(Index width = 4) {
                       Mlp<Gelu>{.model_dim = width, .hidden_dim = 5}}}};
 }
 
+/// Changes a run of Block{attention(), layer} with change(run), and calls forward. Checks that forward writes nothing.
+/// Returns the message of its ArgumentError.
+template <class L>
+std::string message_before_writes(Cpu::Context& ctx, const L& layer, auto&& change) {
+  auto p = pass<float>(ctx, Block{attention(), layer}, 8);
+  fill(ctx, p.carry.p.view(), 3);
+  change(p);
+  const auto carried = values(p.carry);
+  const auto text = message_of([&] { p.forward(); });
+  CHECK(p.untouched());
+  CHECK(values(p.carry) == carried);
+  CHECK(p.saved.between.size() == 0);
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("Block (1): equals attention, then the layer, bit for bit") {
@@ -112,17 +127,7 @@ TEST_CASE("Block: wrong widths or shapes throw before any write") {
   CHECK(message_of([&] {
           (void)Block{attention(), feed_forward(6)}.init<float, Cpu>(ctx, {});
         }) == "Block: layer.in_dim: expected 4 (the out_dim of attention), got 6");
-  const auto message = [&](auto&& change) {
-    auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 8);
-    fill(ctx, p.carry.p.view(), 3);
-    change(p);
-    const auto carried = values(p.carry);
-    const auto text = message_of([&] { p.forward(); });
-    CHECK(p.untouched());
-    CHECK(values(p.carry) == carried);
-    CHECK(p.saved.between.size() == 0);
-    return text;
-  };
+  const auto message = [&](auto&& change) { return message_before_writes(ctx, feed_forward(), change); };
   CHECK(message([](auto& p) { p.x.resize(8, 3); }) == "Block.forward: x: expected [?, 4], got [8, 3]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 7, 4); }) ==
         "Block.forward: y: expected [8, 4], got [7, 4]");
@@ -141,17 +146,7 @@ TEST_CASE("Block: checks a layer that reads the trace before any write") {
   const ComposedGate<LinearScores, AttentionPosterior, TopK> gate{.scores = {.experts = 3}, .selection = {.k = 2}};
   const Mlp<Gelu> expert{.model_dim = 4, .hidden_dim = 5};
   const Residual aware{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, expert}}};
-  const auto message = [&](auto&& change) {
-    auto p = pass<float>(ctx, Block{attention(), aware}, 8);
-    fill(ctx, p.carry.p.view(), 3);
-    change(p);
-    const auto carried = values(p.carry);
-    const auto text = message_of([&] { p.forward(); });
-    CHECK(p.untouched());
-    CHECK(values(p.carry) == carried);
-    CHECK(p.saved.between.size() == 0);
-    return text;
-  };
+  const auto message = [&](auto&& change) { return message_before_writes(ctx, aware, change); };
   CHECK(message([](auto& p) { p.params.layer.branch.branch.expert.up.resize(3, 4, 4); }) ==
         "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
   CHECK(message([](auto& p) { p.carry.p = constant_tensor<float>(p.ctx, 1, 8, 3); }) ==

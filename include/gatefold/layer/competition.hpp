@@ -50,8 +50,7 @@ struct CompetitionExtra;
 /// @param weight       factor of the router loss
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @param extra  `.noise`: random numbers, different for each layer of a stack; without them, no call competes.
-///         `.branch`: the extra inputs of the mixture. `.probability`: replaces the option for this call; empty: the
-///         option
+///         `.branch`: the extra inputs of the mixture. `.probability`: empty, or the probability for this call
 /// @throws ArgumentError if probability is not in [0, 1], weight is not finite, or a shape or an option of the mixture
 ///         is invalid; also in a step of a Trainer without noise if the probability is not 0
 /// @cost   the mixture; instead, in a step that competes, the router, the experts on N·E slots, and for s a softplus or
@@ -275,8 +274,7 @@ struct CompetitionExtra {
 
 namespace functor {
 
-/// Writes the response s of the expert of each slot: equation (1) of Competition. Pick n·E + e of the plan is item n
-/// with expert e, whose response is affinity[n,e].
+/// Writes the responses s: equation (1) of Competition. affinity[n,e] is the response to pick n·E + e of the plan.
 template <class T, class B>
 struct Affinities {
   Affinity kind;
