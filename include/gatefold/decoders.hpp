@@ -1,8 +1,9 @@
 #pragma once
 
 // Published decoders with mixtures of experts (Mixtral, Qwen, OLMoE, gpt-oss, DeepSeek, Llama 4): their layers, and
-// their folders of config.json and safetensors files. Not part of gatefold.hpp, because few programs need them. The
-// header needs nlohmann-json (CMake target gatefold::io); gatefold/model/decoder.hpp does not need it.
+// functions that load and save their folders (config.json and safetensors files). gatefold.hpp does not include this
+// header, because few programs need it. The header needs nlohmann-json (CMake target gatefold::io), but
+// gatefold/model/decoder.hpp does not.
 
 // Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off

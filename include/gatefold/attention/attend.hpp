@@ -17,9 +17,9 @@
 ///
 /// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, the weights have a
 /// relative error of |score|·2⁻²⁴ in float (2⁻⁵³ in double).
-/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block). Scratch for the
-///         scores of the blocks, and for a few copies of q, k and v of those sequences that are computed at the same
-///         time; no N × L matrix
+/// @cost   4·N·L·D flop forward, 10·N·L·D backward. Both are half as large if causal and L is much larger than a block.
+///         Scratch for the scores of the blocks, and for a few copies of q, k and v of those sequences that are
+///         computed at the same time; no N × L matrix
 /// @order  blocks of keys in ascending order; if causal, no bit of the results of forward for an item depends on later
 ///         items. In forward, an item with NaN affects only items for which it is an allowed key, and padding affects
 ///         no item. Backward computes products over whole blocks of keys. A NaN gradient therefore affects all items of
@@ -38,8 +38,9 @@ struct Form {
   bool causal;
   View<const T, 1, B> valid{};  // [N] mask: 1 for items, 0 for padding; empty: no padding
   // Used if the attention is an expert of a mixture of experts. Each sequence then belongs to a slot (one row of work
-  // of an expert), and `slots` is Groups::offsets [E + 1], the first slot of each expert and the end of the last. Only
-  // sequences of slots that belong to an expert are computed. If `slots` is empty, all sequences are computed.
+  // of an expert). `slots` is Groups::offsets [E + 1]: the first slot of each expert, then the end of the last expert's
+  // slots. Only sequences of the slots from slots[0] to slots[E] − 1 are computed. If `slots` is empty, all sequences
+  // are computed.
   View<const Index, 1, B> slots{};
 
   /// Returns the size limits of a range of items that one task computes. If a range has several short sequences, the

@@ -6,15 +6,15 @@
 #include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/backend/math.hpp"
 
-/// Computes causal multi-head attention whose keys and values are in a KV cache. Keys and values of earlier items are
-/// read in the cache, without a copy.
+/// Computes causal multi-head attention with keys and values in a KV cache. Keys and values of earlier items are read
+/// directly from the cache, without a copy.
 ///
 ///     A_h[i,j] = softmax_j(scale · ⟨q_h,i, k_g,j⟩) over the keys in the window of i,   g = ⌊h · kv_heads / heads⌋  (1)
 ///     context[i] = concat_h Σ_j A_h[i,j] v_g,j                                                                    (2)
 ///
 /// In the cache, each key and value head of each sequence has a separate matrix. The key matrices of all sequences and
-/// heads come first, then the value matrices. If there are few queries, those of all query heads that share a key head
-/// are the rows of one product.
+/// heads come first, then the value matrices. If there are few queries, one product computes the scores of all query
+/// heads that share a key head. The rows of this product are the queries of these heads.
 /// @order  as in attention/attend_window.hpp. The results have the same bits as the results of attend_window.hpp,
 ///         because each sum goes over the keys in ascending order, from the same first key
 namespace gatefold {
@@ -26,7 +26,7 @@ namespace detail_::attending {
 /// The shape of an attention to the keys in a KV cache.
 struct CachedHeads {
   Index heads, kv_heads;
-  Index capacity;  // rows of each matrix of the cache: one for each item of a sequence
+  Index capacity;  // rows of each matrix of the cache; each item has one row, and some rows can be unused
   Window window;   // the window of each item. The first rows of a matrix can be in no window
 
   GATEFOLD_HD Index group() const { return heads / kv_heads; }
@@ -70,8 +70,9 @@ void for_each_cache_block(const CachedHeads& of, Index first, Index count, const
   const Window& window = of.window;
   const Index keys = window.keys(), rows = of.rows();
   const auto begin = [&](Index t) { return window.first(t) > 0 ? window.first(t) : 0; };
-  // With chunks, the first key to which the last item attends. Without chunks, the first key to which the first item
-  // attends.
+  // The first key of the last item's chunk or, without chunks, of the first item's window. One block can have the rows
+  // of all items if this is equal to begin(0). With chunks, this means that all items are in the same chunk. Without
+  // chunks, it is always true.
   const Index last_begin = begin(window.chunked ? window.length - 1 : 0);
   const Index together = area / (rows * of.capacity);
   if (count > 1 && together > 1 && of.capacity <= 2 * keys && last_begin == 0) {

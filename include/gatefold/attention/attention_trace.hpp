@@ -16,10 +16,10 @@ namespace gatefold {
 ///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if item i attends to j, else 0           (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the residual stream      (2)
 ///
-/// T is const for the trace, and mutable for its gradient. The gradient uses only q, k, v, log_sum_exp, output and
-/// places. The items of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k and v, and O_h, the
-/// rows of `output` with the same numbers. An attention can add the entropies −Σ_j A log A of its rows if it has
-/// computed them. Without entropies, a gate that needs them recomputes A.
+/// T is const for the trace, and not const for its gradient. The gradient uses only q, k, v, log_sum_exp, output and
+/// places. The items of a sequence are consecutive. Head h uses columns [h·D/H, (h+1)·D/H) of q, k and v. O_h is the
+/// matrix of the rows of `output` with the same numbers. An attention can add the entropies −Σ_j A log A of its rows if
+/// it has computed them. Without entropies, a gate that needs them recomputes A.
 ///
 /// An attention to a window can have position keys, one for each place in the window. In (1), k_h,j + places_o then
 /// replaces k_h,j if j is at place o of the window of i. log_sum_exp and the entropies include all keys of the

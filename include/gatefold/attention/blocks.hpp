@@ -42,13 +42,14 @@ struct Block {
   GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
 };
 
-/// The range of rows that an attention computes. If the attention is an expert of a mixture of experts, its rows belong
-/// to slots (rows of work of the experts). Only the rows of the slots in use are read and written.
+/// The range of rows that an attention computes, [begin(), end()). Row numbers count from the first row of the part of
+/// the attention that is computed at present. If the attention is an expert of a mixture of experts, its rows belong to
+/// slots (rows of work of the experts). Only the rows of the slots in use are read and written.
 template <class B>
 struct InUse {
   View<const Index, 1, B> offsets{};  // first slot of each expert (Groups); empty: all rows are in use
   Index each = 1;                     // rows per slot
-  Index first = 0;                    // row 0 of this range is number `first` among the rows of all slots
+  Index first = 0;                    // the row with number 0 is number `first` among the rows of all slots
 
   GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
   GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }

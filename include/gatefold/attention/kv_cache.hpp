@@ -19,10 +19,11 @@ namespace gatefold {
 ///     for (…) { infer(…, extra_of<…>(Segment<float, Cpu>{.length = n, .cache = cache.of(n)}));  cache.advance(); }
 ///
 /// Each layer writes only the rows of the current items. A segment can be run again before advance(). All sequences
-/// have the same number of items, so put padding before the items of a shorter prompt, not after them: each item counts
-/// as one position. If sequence s ends and a different sequence takes its place, call forget(s). The new sequence
-/// begins at the present position. Unless `keep` is given, the new sequence therefore has room for only `longest` −
-/// items() items. If `absolute` is true, use one cache for each sequence instead. The context must outlive the cache.
+/// have the same number of items. Put padding before the items of a shorter prompt, not after them, because padding
+/// also takes positions. After the items, it would increase their distance to the next items. If sequence s ends and a
+/// different sequence takes its place, call forget(s). The new sequence begins at the present position. Unless
+/// CacheSize::keep is given, it therefore has room for only `longest` − items() items. If CacheSize::absolute is true,
+/// forget() throws ArgumentError; use one cache for each sequence instead. The context must outlive the cache.
 /// @cost  CacheSize::size() values. If `keep` is given, a segment of `length` items that does not fit next to the kept
 ///        items makes the cache grow to 2 · keep + length rows per sequence and matrix. With segments of one item, the
 ///        kept rows are copied about once in `keep` segments

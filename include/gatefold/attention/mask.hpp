@@ -50,8 +50,9 @@ struct Mask {
   }
 };
 
-/// The mask and the values of the keys of an attention, in scratch memory. functor::CleanKeys computes them: all values
-/// of a key are 0 if one of them is not finite.
+/// The mask and the values of the keys of an attention, in scratch memory. They have M rows, one for each key and head
+/// (HeadRows), and E values in each row. functor::CleanKeys computes both: if a value of a row is not finite, all
+/// values of this row become 0.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]
@@ -70,9 +71,9 @@ struct Keys {
 
 namespace functor {
 
-/// Replaces values of keys that are not finite, so that they do not affect rows from which the key is hidden. The
-/// weight of the key is 0 there, but 0 · NaN is NaN. Therefore all values of this key become 0, and its score becomes
-/// NaN instead (the score of padding stays −∞). The NaN then affects only the rows to which the key is visible.
+/// Replaces values that are not finite, so that they do not affect rows from which their key is hidden. In these rows,
+/// the weight of the key is 0, but 0 · NaN is NaN. Therefore all values of the key become 0, and its score becomes NaN
+/// instead (the score of padding stays −∞). The NaN then affects only the rows to which the key is visible.
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;

@@ -21,8 +21,8 @@ enum class RopeType : char { original, linear, ntk, yarn, llama3 };
 ///     x'_i = a (x_i cos θ_i − x_{i+R/2} sin θ_i),   x'_{i+R/2} = a (x_{i+R/2} cos θ_i + x_i sin θ_i)     (1)
 ///     θ_i = position · f_i,   f_i = rope_theta^(−2i/R),   i = 0 … R/2 − 1                               (2)
 ///
-/// R = partial_rotary_factor · F of the F values of a head are rotated, the others stay. The amplitude a is 1, except
-/// with yarn. The types change the frequencies f_i:
+/// Of the F values of a head, R = partial_rotary_factor · F are rotated. The others do not change. The amplitude a is
+/// 1, except with yarn. The types change the frequencies f_i:
 ///
 ///     linear   f_i / factor                                                                             (3)
 ///     ntk      rope_theta · factor^(R/(R−2)) in place of rope_theta                                     (4)
@@ -45,7 +45,7 @@ struct Rotary {
   Index original_max_position_embeddings = 0;
   double low_freq_factor = 1, high_freq_factor = 4;
   double beta_fast = 32, beta_slow = 1;
-  bool truncate = true;  // yarn: the ramp r_i of (5) begins and ends at a whole number of pairs
+  bool truncate = true;  // yarn: the ramp r_i of (5) begins and ends at a whole number i (rounded down, up)
   // The amplitude a of yarn. If it is 0, a is computed from factor and, if mscale and mscale_all_dim are above 0, from
   // these two.
   double attention_factor = 0;

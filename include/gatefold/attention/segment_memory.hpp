@@ -28,10 +28,11 @@ struct MemorySize {
 ///
 /// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
 ///
-/// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
-/// its place, write 0 to its P' entries [s·P', (s + 1)·P') of next_valid, a view in the result of of(), after the
-/// segment has run and before advance(). Do not call of() again for this, because it drops the contents. P' is the
-/// number of rows that each sequence has in next_valid. The old sequence then has no effect on any bit of the new one.
+/// The memory also remembers the mask of the items (`valid` of the segments). If sequence s ends and a different
+/// sequence takes its place, write 0 to the mask of s in next_valid, after the segment has run and before advance().
+/// next_valid is a view in the result of of(). It has P' entries for each sequence, so the mask of s has the entries
+/// [s·P', (s + 1)·P'). Use the earlier result of of(), because another call of of() drops the contents of next_valid.
+/// The old sequence then has no effect on any bit of the results of the new one.
 /// @cost  memory for 2 · layers · sequences · most · width values, allocated by the constructor
 template <class T, class B>
 class SegmentMemory {
@@ -124,10 +125,13 @@ struct AttentionMemory {
 
   /// Checks the memory of one layer.
   /// @param padded  whether some items are padding
-  /// @throws ArgumentError unless the number of sequences is `count`, past and next have the numbers of rows that
-  ///         `window` requires, their rows have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past
-  ///         and next do not overlap, the masks have one entry for each remembered item, and next_valid is given if
-  ///         `padded` and next is given
+  /// @throws ArgumentError unless all of these conditions are met:
+  ///         - the number of sequences is `count`
+  ///         - past and next have the numbers of rows that `window` requires
+  ///         - the rows of past and next have the same width: `model_dim` or, only if `wide` is true, 2 · model_dim
+  ///         - past and next do not overlap
+  ///         - each mask has one entry for each remembered item
+  ///         - next_valid is given if `padded` is true and next is given
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
@@ -176,7 +180,7 @@ struct JoinPast {
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
   }
 };
-/// Copies the rows of the last `count` of the K keys of each sequence g: to[g·count + j, column …] = from[g·K + K −
+/// For each sequence g, copies the rows of the last `count` of its K keys: to[g·count + j, column …] = from[g·K + K −
 /// count + j,:].
 template <class T, class B>
 struct LastRows {
@@ -207,8 +211,8 @@ struct JoinValid {
     to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
   }
 };
-/// Copies the mask of the last `count` of the K keys of each sequence g: to[g·count + j] = from[g·K + K − count + j],
-/// or 1 if there is no mask.
+/// For each sequence g, copies the mask of the last `count` of its K keys: to[g·count + j] = from[g·K + K − count + j].
+/// If there is no mask, writes 1.
 template <class T, class B>
 struct LastValid {
   detail_::attending::Window window;

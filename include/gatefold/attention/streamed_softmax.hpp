@@ -115,7 +115,8 @@ struct SoftmaxBlockBackward {
 
 namespace detail_::attending {
 
-/// The state of a streamed softmax, in scratch memory: for each row, sums over the keys so far.
+/// The state of a streamed softmax, in scratch memory: for each row, sums over the keys so far. N is the number of
+/// rows, and E is the number of values of a key.
 template <class T, class B>
 struct Sums {
   View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to this score

@@ -79,11 +79,15 @@ struct Window {
 inline constexpr Index keys_of_a_chain = 256;
 
 /// Calls f(block) for blocks of attention scores that cover the rows of `sequences` sequences, in order. A block has
-/// all keys in the windows of its rows. It consists of several short sequences, or of rows of a long one. If all keys
-/// of a sequence fit in one chain (keys_of_a_chain), its block begins with key 0. Otherwise, the first key of an item's
-/// block does not depend on the number of later items. If the window and the rows of a block fit in one chain, no bit
-/// depends on the first key. If the window is chunked and the sums have several chains, the block of an item begins
-/// with the first key of the item's chunk.
+/// all keys in the windows of its rows. It consists of several short sequences, or of rows of a long one.
+///
+/// The first key of a block can change the bits of sums that are longer than one chain (keys_of_a_chain). It is chosen
+/// as follows:
+/// - If all keys of a sequence fit in one chain, its block begins with key 0.
+/// - Otherwise, the first key of an item's block does not depend on the number of later items.
+/// - If the window and the rows of a block fit in one chain, no bit depends on the first key.
+/// - If the window is chunked and the sums have several chains, the block of an item begins with the first key of the
+///   item's chunk.
 void for_each_window_block(const Window& window, Index sequences, const auto& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;

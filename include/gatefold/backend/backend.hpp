@@ -22,8 +22,8 @@
 ///                                        backend chooses the lengths of the ranges. A task calls primitives with the
 ///                                        context that it gets, and writes only memory that no other task reads or
 ///                                        writes, because tasks can run at the same time. `work` is the number of
-///                                        multiply-adds of all tasks (0: many). If it is small, a backend can use
-///                                        fewer threads
+///                                        multiply-adds of all tasks (0: not known, treated as large). If it is small,
+///                                        a backend can use fewer threads
 ///     reduce<T>(ctx, n, f, out)          *out += Σ_i f(i), summed in a fixed order
 ///     group_by(ctx, keys, offsets, order) a stable sort: `order` lists the positions i with keys[i] = 0, then those
 ///                                        with keys[i] = 1, and so on; offsets [G + 1] has the first position of each
@@ -39,12 +39,14 @@
 ///                                        of c: `row` points to its values, in c or in a copy in a cache. If the
 ///                                        pointer of c is null (its extents are used), c is not stored, and f can
 ///                                        change the values of `row`
-///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]) for each slot s of expert e,
-///                                        which reads row(s) (groups.hpp); transpose is a bool, or `as_transposed` or
+///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]) for each slot s of expert e.
+///                                        row(s) is the row of `a` that slot s reads (groups.hpp). op transposes w[e]
+///                                        if `transpose` is true. `transpose` is a bool, or `as_transposed` or
 ///                                        `as_stored`, here and below
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
 ///                                        in use: `row` points to the complete values of c[s]. f can change these
-///                                        values, but must not write elements of type Index
+///                                        values. f must not write elements of type Index, because the primitive reads
+///                                        the offsets of `groups` while calls of f run
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
 ///                                        c[s] = last(middle(a[row(s)] up[e], …) down[e]): two products, one after the
 ///                                        other. A backend need not write the result of the first product to memory

@@ -147,7 +147,8 @@ struct InRegister {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
     // Without the empty asm, the compiler can load `other` into the same register as `value`. The load could then start
-    // only after `value` has been computed. The asm makes `other` a value that the compiler must load first.
+    // only after `value` has been computed. The asm uses `other`, so the compiler must load it before it selects one of
+    // the two values.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {
@@ -256,8 +257,9 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 /// element. If `step` is a RegisterFunctor, both happen in one pass over `out`:
 /// - On a host, `step` runs after each row, while the row is in the cache.
 /// - On a device, `rows` gets a third argument `take`, and calls take(at, i, value) instead of storing out[i]. `take`
-///   runs `step` and then stores the value at out + i. Both `take` and `step` add i to their pointers, so that the
-///   compiler can compare two pointers once instead of comparing the addresses of every element.
+///   runs `step` and then stores the value at out + i. If `step` loads or stores element i of `out`, it uses the
+///   register (InRegister). InRegister compares addresses to detect this. Both addresses are a pointer plus i, so that
+///   the compiler can compare the pointers once instead of comparing the addresses of every element.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {

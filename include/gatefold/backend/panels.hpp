@@ -18,7 +18,7 @@ namespace gatefold {
 /// (train/frozen_file.hpp). A panel has `width` columns. `width` is twice the number of floats in a vector register, so
 /// the order of the bytes depends on the instruction set:
 ///
-///     [E][blocks of 256 rows][panels][units of the rows][bytes of a unit]
+///     [E][blocks of 256 rows][panels][units of the block][bytes of a unit]
 ///
 ///     form              rows of a unit   bytes of a unit
 ///     unchanged         1                [width] float

@@ -14,7 +14,7 @@ GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
   return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
 }
 
-/// The largest number of a row z of logits, and the sum of the exponentials of z minus this number.
+/// The largest number `top` of a row z of logits, and the sum of exp(z[c] − top) over the row.
 template <class T>
 struct ExpSum {
   T top, total;  // max_c z[c],  Σ_c exp(z[c] − top)

@@ -59,7 +59,8 @@ Parts parts_of(const FlatTensor<T, B>& grad, Index length) {
   return {grad.size(), grad.extent(1), grad.rows().marks};
 }
 
-/// Sets the written rows of a Table to 0.
+/// Sets the written rows of a Table to 0 and clears their marks. From then on, the Table records the rows that are
+/// written, even if all rows counted as written before.
 template <class C, class T, class B>
 void zero(C& ctx, Table<T, B>& x) {
   B::for_rows(ctx, x.extent(0), functor::ZeroTouched<T>{x.rows()});

@@ -9,8 +9,8 @@
 /// accident.
 namespace gatefold {
 
-/// The backend type of views of plain host memory, for files that include no host backend: `HostView<const float,
-/// 2>(data, rows, columns)`.
+/// The backend type of views of plain host memory. Use it in source files that do not include a host backend:
+/// `HostView<const float, 2>(data, rows, columns)`.
 struct Host {
   static constexpr bool is_host = true;
 };

@@ -66,8 +66,8 @@ struct GradientSlot {
   Index size;
 };
 
-/// Compares the gradients that a policy computes with five-point central differences of a loss f with respect to each
-/// value v.
+/// Checks the gradients that a policy computes. Compares the gradient of each value v with the five-point central
+/// difference of the loss f with respect to v:
 ///
 ///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
 ///

@@ -18,9 +18,10 @@ namespace gatefold::check {
 /// Such a tensor is not learned, copied or saved. Returns a sentence for each pack with such a tensor, and for each
 /// tensor or name that is listed twice.
 ///
-/// The bytes of a pack are compared with the bytes of its listed parts and `counters`. A gap of at least the size of a
-/// tensor (24 bytes if a pointer has 8) counts as a tensor that is not listed. Other members of this size also count,
-/// because copying or saving the pack would lose them. A pack that lists parts outside its own memory is not checked.
+/// The bytes of a pack are compared with the bytes of the parts that `each` lists. The numbers that the function
+/// `counters` of an optimizer state lists (optim/clone.hpp) count as parts too. A gap of at least the size of a tensor
+/// (24 bytes if a pointer has 8) counts as a tensor that is not listed. Other members of this size also count, because
+/// copying or saving the pack would lose them. A pack that lists parts outside its own memory is not checked.
 ///
 /// @tparam B  the backend of the tensors in `params`
 /// @param name  the name of `params` in the sentences

@@ -88,8 +88,9 @@
 #define GATEFOLD_TEMPLATE_NEXT() GATEFOLD_TEMPLATE_OF
 #define GATEFOLD_BARE(...) __VA_ARGS__
 
-// Expands a recursive macro: it uses GATEFOLD_PARENTHESES to call itself again for the rest of a list of up to 64
-// names.
+// GATEFOLD_EXPAND makes a recursive macro possible: it expands its argument again and again, enough for a list of up to
+// 64 names. For each name but the last, the recursive macro ends with a call of itself for the rest of the list. The
+// call uses GATEFOLD_PARENTHESES, so that it is expanded only in the next round.
 #define GATEFOLD_PARENTHESES ()
 #define GATEFOLD_EXPAND(...) GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(__VA_ARGS__))))
 #define GATEFOLD_EXPAND_16(...) GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(__VA_ARGS__))))

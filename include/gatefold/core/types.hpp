@@ -38,8 +38,9 @@ struct Seed {
   friend constexpr bool operator==(const Seed&, const Seed&) = default;
 };
 
-/// A seed and the number of a step, which together select a stream of random numbers. The extra input of policies with
-/// noise (Noise), for example of dropout, can contain a Random. The same seed and step give the same numbers.
+/// A seed and the number of a step, which together select a stream of random numbers. The same seed and step give the
+/// same numbers. Noise, the extra input of policies that draw random numbers (for example dropout), can contain a
+/// Random.
 struct Random {
   Seed seed{};
   std::uint64_t step = 0;

@@ -28,7 +28,8 @@ namespace gatefold {
 /// weights, not on the number of items or threads.
 ///
 /// A backward pass computes dx = dy ŵᵀ in float. It ignores the rounding of eq. (4). Products on a GPU do not round the
-/// items: y = x ŵ (layer/frozen.hpp).
+/// items to 8 bits: y = x ŵ (layer/frozen.hpp). On CudaBf16, both passes round their factors (x or dy, and ŵ) to
+/// bfloat16.
 ///
 /// A group of zeros has the scale 0. In int8, int4 and eq. (4), each group with a < 2⁻¹⁰⁰ becomes a group of zeros. A
 /// group that contains an infinity or NaN has the scale NaN.

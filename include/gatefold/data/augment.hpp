@@ -66,8 +66,8 @@ struct CropAndFlip {
 ///     mixup(ctx, x, at, mixed_x);                // [N, D]
 ///     mixup(ctx, target, at, mixed_target);      // [N, C], for example from one_hot
 ///
-/// Source: Zhang et al. 2018, arXiv:1710.09412, eq. (1). The authors' code draws one λ for each batch. λ by Marsaglia
-/// and Tsang 2000, doi:10.1145/358407.358414.
+/// Source: Zhang et al. 2018, arXiv:1710.09412, eq. (1). The authors' code draws one λ for each batch. The method that
+/// draws the gamma numbers for λ: Marsaglia and Tsang 2000, doi:10.1145/358407.358414.
 /// @param alpha  α. If it is small, λ is almost 0 or 1
 /// @param x   [N, D] in
 /// @param at  the seed and the step of the random numbers. Item n takes the numbers of the seed's fork n

@@ -24,7 +24,8 @@ struct Image {
   std::vector<std::uint8_t> pixels{};  // [rows, columns, channels]
 };
 
-/// Images of the same size, and a label for each of them. Rows of pixels have the order that ImagePatches reads.
+/// Images of the same size, and a label for each of them. The values of an image are in the order that
+/// ImagePatches reads.
 struct LabelledImages {
   Index rows = 0, columns = 0, channels = 0;
   std::vector<std::uint8_t> pixels{};  // [count, rows, columns, channels]

@@ -229,7 +229,7 @@ struct Parts<Either<FirstT, SecondT>> {
 template <class BranchT>
 struct Parts<Dropout<BranchT>> : OneBranch<BranchT> {};
 
-/// The requirement on the part of a layer that contains one part: it must be a layer, a branch or an expert.
+/// Checks a layer that has one part: the part must be a layer, a branch or an expert.
 template <class LayerT>
 struct OneLayer {
   template <class T, class B>
@@ -242,8 +242,7 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// The requirement on a part of a layer that must read rows: it must be a layer, a branch or an expert that does not
-/// read ids.
+/// Checks a part that must read rows: the part must be a layer, a branch or an expert, and must not read ids.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -312,7 +311,8 @@ inline constexpr bool is_latent<Mixture<G, E>, Dim, bool> = std::is_convertible_
   struct GATEFOLD_BARE composition {                          \
     GATEFOLD_REQUIRE(detail_::policy::never<P...>, sentence); \
   }
-// Defines the deduction guide and the specialisation of a composition of two parts for parts P that fulfil `condition`.
+// Reports wrong parts of a composition that has two template parameters. Defines a deduction guide, which the compiler
+// chooses if the parts P fulfil `condition`, and the specialisation that it selects, with the text `sentence`.
 #define GATEFOLD_WRONG_PARTS(Composition, condition, sentence)                                          \
   template <class... P, class = std::enable_if_t<condition>, class = void>                              \
   Composition(P...) -> Composition<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>; \

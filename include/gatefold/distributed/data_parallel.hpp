@@ -86,10 +86,10 @@ namespace norms {
 
 template <class O>
 struct Of {
-  static constexpr bool taken = detail_::named::measure<O>();  // the optimizer computes a norm of the gradients itself
-  static constexpr bool given = !taken;       // the optimizer uses no norm, or gets the norm from the caller
-  static constexpr bool by_element = !taken;  // the step of an element depends only on that element
-  static constexpr bool in_rows = true;       // the optimizer can update some rows without the others
+  static constexpr bool taken = detail_::named::measure<O>();  // a step computes a norm unless the caller passes one
+  static constexpr bool given = !taken;                        // a step computes no norm if the caller passes the norm
+  static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
+  static constexpr bool in_rows = true;                        // the optimizer can update some rows without the others
 };
 template <class O>
 struct Of<optim::Clipped<O>> {

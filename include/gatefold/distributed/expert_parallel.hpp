@@ -60,8 +60,9 @@ struct ExpertParallel {
     Sharded<gatefold::Params<ExpertT, T, B>> expert;
     GATEFOLD_PACK(gate, expert)
   };
-  /// The values that forward keeps for backward: the routing plan and the values of the gate for the items of all
-  /// shards, and the values of the experts of this shard.
+  /// The values that forward keeps for backward: the routing plan, the values of the gate, and the values of the
+  /// experts of this shard. The plan and the values of the gate are for the items of all shards, or only for this
+  /// shard's items if the gate routes each shard separately (see GlobalGate).
   template <class T, class B>
   struct Saved : GlobalGate<GateT, T, B>::Saved {
     SlotExchange<T, B> slots;
@@ -276,8 +277,9 @@ struct ExpertParallel {
   ExpertT own_experts(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return with_noise(own_experts(p), saved.noise);
   }
-  /// Sets saved.noise, and numbers the random draws of experts with dropout. The noise of an item then does not depend
-  /// on which shard holds its expert.
+  /// Sets saved.noise to the noise of shard 0, and gives each received slot its number in the random stream
+  /// (SlotExchange::number). The noise of an item then does not depend on which shard holds its expert. Does nothing if
+  /// the experts draw no random numbers.
   template <class T, class B>
   void take_noise([[maybe_unused]] typename B::Context& ctx, const Groups<B>& own, Index rows, Saved<T, B>& saved,
                   const Extra<T, B>& extra) const {

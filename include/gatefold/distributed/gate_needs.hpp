@@ -80,8 +80,8 @@ template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
   /// True if B is a device and the scores have forward_rows, a matrix product that routes each row as soon as its
-  /// logits are ready. The scores of the inner gate (see Inner) are then GivenRows, which also routes each row as part
-  /// of a matrix product. Sums over a row then have the same order as in a run of one process.
+  /// logits are ready. A run of one process then routes inside this product. The inner gate (see Inner) gets GivenRows
+  /// as scores, because GivenRows also routes inside a product. Sums over a row then have the same order in both cases.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
@@ -297,8 +297,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// A mixing (a part of a gate) that reads ranks and probabilities from rows with the layout MixedRows. The gate has set
-/// the rows of padding to 0, so forward writes the same probability for every expert to these rows.
+/// A mixing (a part of a gate) that reads ranks and probabilities from rows with the layout MixedRows. The inner gate
+/// sets the rows of padding to 0. For these rows, forward writes the probability 1/E for each of the E experts.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {

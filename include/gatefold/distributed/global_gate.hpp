@@ -134,7 +134,8 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees != global::Sees::items) {  // no sum: row n of `seen` affects only the weights of item n
+        // This branch needs no shard.sum of dall, because row n of `seen` affects only the weights of item n.
+        if constexpr (sees != global::Sees::items) {
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
           const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);

@@ -246,7 +246,7 @@ class Hierarchical {
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
   std::vector<Size> told_{}, sizes_{}, expected_{};  // numbers of bytes: told_, sizes_ [place, node], expected_ [rank]
-  std::vector<std::size_t> starts_{}, next_{};       // [rank] positions in a buffer of the bytes for or from each rank
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] positions of each rank's bytes in packed_ or arrived_
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
 };

@@ -54,8 +54,8 @@ struct LossOfShards {
     const T part = share<T, B>(ctx, target), total = all().sum(part == 0 ? T(0) : part * mine);
     B::from_host(ctx, 1, &total, value.data());
   }
-  /// Returns the share of this shard j in the loss, n_j / Σ n with n_j its number of counted targets. Returns 0 if no
-  /// target counts.
+  /// Returns the share of this shard j in the loss: n_j / Σ_i n_i, with n_i the number of counted targets of shard i.
+  /// Returns 0 if no target of any shard counts.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
     const Index mine = gatefold::detail_::loss::counted<B>(loss, ctx, target.extent(0), target),

@@ -29,7 +29,7 @@ using Bytes = std::span<const std::byte>;
 /// Memory into which a shard receives bytes from another shard.
 using Room = std::span<std::byte>;
 
-/// Functions for data in host memory. Every call has finished when it returns.
+/// Functions for data in host memory. They are synchronous: the data is complete when a call returns.
 struct HostMemory {
   static constexpr bool is_host = true;
 

@@ -26,7 +26,7 @@ struct MpiOptions {
 ///       ...                            // dist::run(world, shards, program)
 ///     } catch (const std::exception& error) {
 ///       world.fail(error.what());      // the other ranks stop waiting
-///       std::cerr << error.what();     // before ~Mpi, because the launcher ends the other ranks when one returns
+///       std::cerr << error.what();     // before ~Mpi, because the launcher ends this rank when another one returns
 ///       return 1;
 ///     }
 ///
@@ -97,7 +97,7 @@ class Mpi {
     if (failed_) throw DeviceError(sentence_);
     expect(!begun_, "Mpi.begin", "exchange", "the previous exchange to be finished", "one in progress");
     or_fail(*this, [&] {
-      look_for_failures();  // first, because a failed rank may have freed the memory that it sent
+      look_for_failures();  // first, because a failed rank may have freed the memory of its messages
       transfers_.begin(outgoing, incoming);
       begun_ = true;
       if (progress_) progress_->start();

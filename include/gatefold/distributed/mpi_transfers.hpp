@@ -94,8 +94,8 @@ class Transfers {
   }
 
   /// Ends the exchange after a failure: cancels its receives, waits up to `limit` until all transfers are complete, and
-  /// frees the remaining requests. Transfers that only one side has started never access the messages again once all
-  /// ranks have called abandon.
+  /// frees the remaining requests. If only one side has started a transfer (the send or the receive), MPI never
+  /// accesses the memory of its message again once all ranks have called abandon.
   /// @return true if MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -157,7 +157,7 @@ class Transfers {
   std::size_t piece_;
   bool complete_ = true;
   std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;         // the piece of a message of each request
+  std::vector<Piece> pieces_;         // for each request, the piece that it transfers
   std::vector<int> indices_;          // results of MPI_Testsome
   std::vector<MPI_Status> statuses_;  // results of MPI_Testsome
 };

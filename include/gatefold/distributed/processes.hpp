@@ -13,8 +13,8 @@
 ///
 ///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
-///     void fail(const std::string& sentence) noexcept;           // sends the reason why this process ends to all
-///                                                                // others
+///     void fail(const std::string& sentence) noexcept;           // sends to all other processes the reason why this
+///                                                                // process ends
 ///     void listen();                                             // optional: throws if another process is known to
 ///                                                                // have failed; does not wait
 ///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two calls. Messages are

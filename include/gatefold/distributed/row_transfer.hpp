@@ -12,8 +12,8 @@ namespace gatefold {
 
 namespace dist {
 
-/// Lists the rows of a tensor that are transferred, in the order of the transfer. The rows for each shard are a range
-/// of this list.
+/// Lists the rows of a tensor that this shard sends or receives, in the order of the transfer. The rows for each shard,
+/// or from it, are a range of this list (`of_shard`).
 template <class B>
 struct PackedRows {
   View<const Index, 1, B> rows;  // if empty: the first `count` rows, in order

@@ -30,8 +30,8 @@ template <class P>
 struct Sharded {
   static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
-  /// Which shard holds which expert; the same object as in the parameters. If null, the rows of all shards, in the
-  /// order of the shards, form the whole tensor.
+  /// Which shard holds which expert. Packs made from the parameters, for example gradients, share this object with the
+  /// parameters. If it is null, as in the state of Zero, the rows of all shards, in their order, form the whole tensor.
   std::shared_ptr<const Deal> deal{};
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }

@@ -36,8 +36,9 @@ class SlotExchange {
  public:
   static constexpr Index all = -1;  // pass it as `chunk` to transfer all chunks
 
-  /// Sends to each shard the number of rows and of slots of each expert (a slot is an item for an expert) that it will
-  /// receive from this shard, and the row that each slot reads. Prepares the transfers.
+  /// Prepares the transfers. Sends to each shard j the number of rows that shard j will receive from this shard, and
+  /// the number of slots for each expert of shard j (a slot is an item for an expert). Also sends the row that each of
+  /// these slots reads.
   /// @param own  the slots of this shard's items, of all experts
   /// @param rows  number of rows from which these slots read
   /// @param placement  which shard holds which expert
@@ -70,8 +71,8 @@ class SlotExchange {
 
   /// Gives each received slot (an item for an expert) the number that the slot has in a run of one process with all
   /// items. Experts use this number to draw noise, so that the noise does not depend on the number of shards.
-  /// @param items  true if the slots of at least one shard have a list of the rows that they read, and these rows are
-  ///         items; false if slot s of every shard reads row s
+  /// @param items  true if the slots read items: Groups::rows is then not empty on at least one shard (it is empty on a
+  ///         shard without items). false if Groups::rows is empty on all shards, so that slot s reads row s
   /// @param first  number of this shard's first row among the rows of all shards
   template <class ShardT>
   void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
@@ -125,9 +126,9 @@ class SlotExchange {
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// Transfers the rows that experts read to the shards of the experts. `from` [own rows, W] has the rows from which
-  /// this shard's own slots read, for example its items. Writes to `to` [rows(), W] the rows that this shard's
-  /// experts read. work() runs during the exchange (Shard::exchange).
+  /// Sends to each shard the rows that its experts read. `from` [own rows, W] has the rows from which this shard's own
+  /// slots read, for example its items. Writes to `to` [rows(), W] the rows that this shard's experts read. work() runs
+  /// during the exchange (Shard::exchange).
   /// @param chunk  a chunk of the experts. Transfers only the rows that this chunk reads and no earlier chunk has read
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
@@ -196,8 +197,9 @@ class SlotExchange {
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
 
   /// Finds, for each receiving shard, which slots of this shard's items belong to the experts of the receiving shard.
-  /// Also finds the rows that these slots read, in the order of first use. Fills `told` with the numbers of rows and
-  /// slots to send to each shard.
+  /// Also finds the rows that these slots read, in the order of first use. Writes to `told` the counts that begin()
+  /// sends: for each shard, the number of rows, then the number of slots of each expert. told_to[j] is the range of
+  /// `told` for shard j.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -294,8 +296,8 @@ class SlotExchange {
     memory.write(place_of, place_of_slot_.data());
   }
 
-  /// Divides the received slots into chunks of experts in the same way as the sending shards. Adds the offsets of each
-  /// chunk to `offsets` [1 + chunks, experts + 1], whose first row is the offsets of all slots.
+  /// Divides the received slots into chunks of experts in the same way as the sending shards. Row 0 of `offsets`
+  /// [1 + chunks, experts + 1] has the offsets of all slots. Writes the offsets of chunk c to row 1 + c.
   void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
     for (Index j = 0; j < shards; ++j) {
       Part& part = take_[at(j)];
@@ -328,8 +330,8 @@ class SlotExchange {
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
   bool in_order_ = true;  // own slots are already in sending order, so they are sent in place
-  // [own slots] The row that each slot reads, as a number among the rows sent to the same shard; slots in sending
-  // order.
+  // [own slots] The row that each slot reads, numbered from 0 within the rows that are sent to the same shard. The
+  // slots are in sending order.
   std::vector<Index> row_of_slot_{};
   // The rows to send and, unless in_order_, the slots to send, sorted by receiving shard.
   Tensor<Index, 1, B> sent_rows_, sent_slots_;

@@ -25,8 +25,8 @@ namespace gatefold::dist {
 /// SyncBatchNorm of PyTorch does the same for the means of a batch. All shards call it together, also shards without
 /// items. Forward, infer and backward each sum one number over the shards. With norms of single items, no exchange is
 /// needed.
-/// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
-///         (WholeBatch)
+/// @tparam RuleT  a rule without parameters and carry. The last argument of its functions is a functor that sums values
+///         over all parts of a batch; the default of this argument is WholeBatch
 /// @throws the errors of the rule; ArgumentError if `shard` is null
 /// @order  the order of Shard::sum. The values equal the values of one process up to rounding; the bits depend on the
 ///         number of shards
@@ -115,8 +115,9 @@ namespace dist {
 /// @throws the errors of NormalizedGd, on all shards
 /// @cost   the cost of NormalizedGd, an exchange of one number for each tensor, and a Shard::sum of one number for each
 ///         expert of each tensor
-/// @order  by expert and then by tensor, independent of the placement. With per_expert, the results have the same bits
-///         as in one process with the same gradients; otherwise they are equal up to rounding
+/// @order  the norms of slices are summed expert by expert within a tensor, then tensor by tensor, independent of the
+///         placement. With per_expert, the results have the same bits as in one process with the same gradients;
+///         otherwise they are equal up to rounding
 template <class ShardT>
 struct SyncNorm<optim::NormalizedGd, ShardT> {
   using IsOptimizer = void;

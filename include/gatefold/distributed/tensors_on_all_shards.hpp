@@ -14,8 +14,8 @@ namespace gatefold::dist {
 
 namespace parts {
 
-/// A visitor that calls f(name, tensor, 0) for a tensor that every shard holds completely, and g(name, tensor, rows,
-/// number) for a tensor whose rows are distributed over the shards (Sharded pack).
+/// A visitor that calls f(name, tensor, 0) for a tensor that every shard holds completely. For a tensor with rows on
+/// several shards (Sharded pack), it calls g(name, tensor, rows, number). `number` counts these tensors from 0.
 template <class F, class G>
 struct Visitor {
   F f;

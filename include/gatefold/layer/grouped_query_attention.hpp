@@ -32,18 +32,19 @@ enum class QueryKeyNorm : char { none, head, all, rotated_head };
 /// R rotates by the position (Rotary); with rotary.partial_rotary_factor = 0, items have no positions. With
 /// QueryKeyNorm::rotated_head, the norm follows the rotation. τ is a factor that depends on the position
 /// (QueryTemperature), and F the number of values of a head. An item attends to itself and to earlier items of its
-/// sequence. `window` limits these items to
-/// the last `window` positions, and `chunk` to the chunk of `chunk` positions that holds the item. Without sinks σ_h is
-/// 1. With sinks, each head has a learned score s_h, whose weight belongs to no key:
-/// σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
+/// sequence. If `window` is set, it attends only to the last `window` positions, including its own. If `chunk` is set,
+/// positions are divided into chunks of `chunk` positions, and an item attends only to items of its own chunk. Without
+/// sinks, σ_h is 1. With sinks, each head has a learned score s_h, which takes part in the softmax like the score of a
+/// key, but has no value: σ_h = sigmoid(log Σ_j exp(score_j) − s_h).
 ///
 /// Source: Ainslie et al. 2023, arXiv:2305.13245 (grouped queries), and the models Mixtral, Qwen2-MoE, Qwen3-MoE,
 /// OLMoE, gpt-oss and Llama 4 in Hugging Face's transformers. In transformers, chunks of a sequence with padding on the
 /// left begin with its first item that is not padding; here they begin with its first item.
 /// @param x      [N, model_dim] in items, N = sequences · length;  u [N, model_dim] out
-/// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items, whose size
-///               `cache` returns. Only `infer` takes a cache. The cache holds the items of the window or chunk, or all
-///               items, for example if other layers have no window. Padding has context 0
+/// @param extra  items per sequence (0: all are one sequence), padding, and the KV cache of earlier items. The function
+///               `cache` returns the size of the cache. Only `infer` takes a cache. A cache can hold only the items of
+///               the window or chunk, or all items, for example if it also serves layers without a window. Padding has
+///               context 0
 /// @param saved  q, context [N, heads · F], k, v [N, kv_heads · F], the log-sum-exp of each item and head, and q and k
 ///               before their norm
 /// @throws ArgumentError if heads is not a multiple of kv_heads, both window and chunk are set, length does not divide
@@ -71,7 +72,7 @@ struct GroupedQueryAttention {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Linear::Params<T, B> query, key, value, output;
-    RmsNorm::Params<T, B> query_norm, key_norm;  // gain [1, 0] without norm
+    RmsNorm::Params<T, B> query_norm, key_norm;  // gain [1, 0] unless norm is `head` or `all`
     Tensor<T, 2, B> sink;                        // [1, heads]; [1, 0] without sinks
     GATEFOLD_PACK(query, key, value, output, query_norm, key_norm, sink)
   };
@@ -165,7 +166,8 @@ struct GroupedQueryAttention {
     expect_positive(where, "epsilon", epsilon);
     rotary.validate(where, width());
   }
-  /// Computes norm(x W + b), the queries or keys of all items before their rotation.
+  /// Computes x W + b, the queries or keys of all items before their rotation. Also normalises them if the norm has
+  /// learned gains (QueryKeyNorm::head or all).
   template <class T, class B, class Keep, class Raw, class Inverse>
   View<T, 2, B> normed_projection(typename B::Context& ctx, const Linear& linear, const Linear::Params<T, B>& p,
                                   const RmsNorm::Params<T, B>& gain, View<const T, 2, B> x, View<T, 2, B> to, Keep keep,

@@ -17,9 +17,10 @@ namespace gatefold {
 ///
 ///     h[n] = x[n] W_down,   v[n] = Σ_e w[n,e] · expert_e(h[n]),   u[n] = v[n] W_up                      (1)
 ///
-/// w are the weights of the gate for x[n], 0 for experts not picked. The width of h is the input width of the expert,
-/// for example a quarter of model_dim. Four times as many experts of equal hidden width then need as much memory as
-/// experts of width model_dim. If the gate has model dimension 0, its dimension is set to model_dim.
+/// w are the weights of the gate for x[n], 0 for experts not picked. The width of h is the input width of the expert.
+/// For example, this width is a quarter of model_dim. Then four times as many experts with the same hidden width need
+/// as much memory as experts with input width model_dim. If the gate has model dimension 0, its dimension is set to
+/// model_dim.
 ///
 /// Source: LatentMoE, arXiv:2601.18089, as in NVIDIA Nemotron 3 (transformers' modeling_nemotron_h.py). For the shared
 /// expert of these models, which reads x, use WithShared{LatentMixture{…}, expert}.
@@ -40,7 +41,7 @@ struct LatentMixture {
   template <class T, class B>
   struct Params {
     gatefold::Params<OneExpert<Linear>, T, B> down;           // [1, D, expert.in_dim]
-    gatefold::Params<Mixture<GateT, ExpertT>, T, B> mixture;  // `gate` and `expert`
+    gatefold::Params<Mixture<GateT, ExpertT>, T, B> mixture;  // its tensor names begin with `gate` and `expert`
     gatefold::Params<OneExpert<Linear>, T, B> up;             // [1, expert.out_dim, D]
     static void each(auto&& f, auto&... p) {
       f("down", p.down...);

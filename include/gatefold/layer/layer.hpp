@@ -24,9 +24,9 @@
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, calls step(at, i) for all i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// `step` is an elementwise functor with which the update rule around the branch uses the values of u. Its type is a
-/// template parameter with the default functor::NoStep<T>. If a branch cannot run the step while u is in the cache, its
-/// last statement is run_step(ctx, u, step).
+/// `step` is a functor of the update rule around the branch. It is called for each element of u and uses its value. The
+/// type of `step` is a template parameter with the default functor::NoStep<T>. A branch can run the step while the
+/// values of u are still in the processor's cache. A branch that cannot do this ends with run_step(ctx, u, step).
 ///
 /// A layer has a carry, a state that is passed from layer to layer:
 ///
@@ -125,9 +125,10 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
 }
 
 /// Runs a branch for inference, without keeping values for backward. The result has the same bits as the result of
-/// forward.
-/// @cost   the cost of forward, with memory for the activations of one part at a time; no allocation after the first
-///         call with this number of items
+/// forward. If the branch has no function `infer`, runs forward and discards the saved values.
+/// @cost   the cost of forward. If the branch has a function `infer`, memory for the activations of one part of the
+///         branch at a time; otherwise memory for all saved values. No allocation after the first call with this number
+///         of items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {

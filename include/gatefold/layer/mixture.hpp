@@ -15,8 +15,8 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// True if a plan of type P (the experts chosen for each item) accepts slots with elements of type Z, for example
-/// bfloat16: expert outputs in combine, and gradients of expert inputs in dispatch_backward.
+/// True if a plan of type P (the experts chosen for each item) accepts elements of type Z, for example bfloat16, in two
+/// functions: combine, which reads outputs of experts, and dispatch_backward, which reads gradients of their inputs.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -32,9 +32,10 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 ///
 /// If the model dimension of the gate is 0, it is set to the width of the experts. If the gate's number of experts is 0
 /// and the experts are of several kinds (`Experts`), the number is set to expert.experts(). forward and infer take an
-/// elementwise functor step(at, i), with which the update rule reads the values of u. If the step is a RegisterFunctor,
-/// a SparsePlan runs it while u is combined: on a host after each row, on a device before a value of u is stored. A
-/// DensePlan runs the step after u is complete.
+/// elementwise functor step(at, i), with which the update rule reads the values of u. If the step is a RegisterFunctor
+/// (it can process SIMD registers, backend/epilogue.hpp), a SparsePlan runs it while u is combined: on a host after
+/// each row, on a device before a value of u is stored. Otherwise, and with a DensePlan, the step runs after u is
+/// complete.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
 /// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), `.noise` has the
 ///         noise of the experts, and `.branch` the extra inputs of the gate

@@ -25,14 +25,16 @@ GATEFOLD_FUNCTORS((class T, class B), CountPicks, JoinPicks, WeighSlots, GradOfP
 ///
 /// w_t are the weights of gate t, 0 for experts that gate t did not pick. An expert computes an item once, also if
 /// several gates pick this expert for the item. Auxiliary losses are added up over the gates. If a gate draws random
-/// numbers, each task has a separate random stream. As in a Mixture, if the model dimension or the number of experts of
-/// the gate is 0, the value comes from the experts.
+/// numbers, each task has a separate random stream. As in a Mixture, if the model dimension of the gate is 0, it is set
+/// to the width of the experts. If the gate's number of experts is 0 and the experts are of several kinds (`Experts`),
+/// the number is set to expert.experts().
 ///
 /// Source: Ma et al. 2018, "Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts",
 /// KDD, doi:10.1145/3219819.3220007, eq. (6) and (7), with SoftmaxDense as gate. The towers of the paper are the next
 /// layer, Towers{expert, tasks}. docs/how-to/tabular.md has an example program.
 /// @param x [N, in_dim] in, u [N, tasks · expert.out_dim] out
-/// @param gate   the options of all gates: any gate except SoftMoe. Its plan (list of picks) must be a SparsePlan
+/// @param gate   the options of all gates. The plan of the gate (list of picks) must be a SparsePlan, so SoftMoe and
+///               gates that weight the inputs of experts (WeightOnInput) are not possible
 /// @param extra  the extra inputs of the gates, as in a Mixture
 /// @throws ArgumentError if tasks < 1, or a shape or an option is invalid, before anything is written
 /// @cost   the costs of the gates and of the experts on the S distinct pairs of item and expert, and
@@ -51,7 +53,7 @@ struct MultiGate {
     using TaskGate = GateT;
     std::vector<gatefold::Params<GateT, T, B>> gate;  // one pack per task
     gatefold::Params<ExpertT, T, B> expert;
-    [[no_unique_address]] ActiveExperts<B> active{};  // upper bound of the experts that compute an item; for `summary`
+    [[no_unique_address]] ActiveExperts<B> active{};  // upper bound of the number of experts of an item; for `summary`
     GATEFOLD_PACK(gate, expert)
   };
   /// The picks of one task: the plan and the saved values of its gate.

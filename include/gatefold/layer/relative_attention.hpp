@@ -14,8 +14,9 @@
 namespace gatefold {
 
 /// Causal multi-head attention to a window of the last L items, with a learned key e_o for each relative position o
-/// (position key). It is a branch. The window can begin in an earlier segment of the text, whose last items are
-/// remembered. Let c be the remembered items followed by the current items x, q = x W_q, k = c W_k and v = c W_v:
+/// (position key). It is a branch. The window can begin in an earlier segment of the text, because the last items of
+/// that segment are remembered. c are the remembered items, followed by the current items x. With q = x W_q, k = c W_k
+/// and v = c W_v:
 ///
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
@@ -46,7 +47,7 @@ namespace gatefold {
 ///         padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
-  Index window = 0;    // L
+  Index window = 0;    // L, the largest number of keys to which an item attends
   double dropout = 0;  // dropout rate of the attention probabilities
   bool itself = true;  // if true, an item also attends to itself
 

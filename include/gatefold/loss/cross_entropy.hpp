@@ -118,7 +118,7 @@ struct NegativeLogLikelihood {
   }
 };
 /// Writes the gradient of the logits, (softmax y − t) / N with the target distribution t of NegativeLogLikelihood, or 0
-/// if the label is `ignore`. N is the number of items with other labels.
+/// if the label is `ignore`. N is the number of items with a label that is not `ignore`.
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
@@ -131,12 +131,12 @@ struct NegativeLogLikelihoodBackward {
     if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
     const auto r = exp_sum<T>(lanes, y.extent(1), y.data() + n * y.extent(1));
     const T mean = share.template of<T>(), scale = mean / r.total;
-    // Without label smoothing, `low` is 0 and `high` is 1, and the bits are those of (1).
+    // Without label smoothing, `low` is 0 and `high` is 1. They then change no bits of the gradient of (1).
     const T low = mean * loss.of_class, high = loss.kept + loss.of_class;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top) - low); });
-    // The element dy(n, l) of the label gets its final value. The lane (thread of the row) that wrote it writes it
-    // again.
+    // Overwrites the element of the label, dy(n, l), because the target distribution has another value there. The lane
+    // (thread of the row) that wrote the element above also overwrites it, so that no two lanes write one element.
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - high);
   }
 };

@@ -227,8 +227,9 @@ void scale(C& ctx, double factor, P& grads) {
       grads);
 }
 
-/// Returns whether the batch of a loss is empty. `items` is the number of its items in this process; other processes
-/// can have items too. This is the result of the loss's function `no_batch(items)` if it has one, otherwise items == 0.
+/// Returns whether a batch is empty for a loss. `items` is the number of items of the batch in this process; other
+/// processes can have items too. Returns `no_batch(items)` of the loss if the loss has this function, otherwise
+/// whether items is 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -265,7 +266,7 @@ void expect_probabilities(const char* where, View<const T, 2, B> y, View<const T
   expect_shape(where, "target", target, {y.extent(0), y.extent(1)});
   if constexpr (B::is_host) {  // N·C comparisons on a host, because a wrong target would give wrong gradients silently
     const auto is_valid = [](T t) { return 0 <= t && t <= 1; };
-    bool all = true;  // without a branch, so that compilers can vectorise the loop
+    bool all = true;  // without an early exit from the loop, so that compilers can vectorise it
     for (Index i = 0; i < target.size(); ++i) all &= is_valid(target.data()[i]);
     for (Index i = 0; !all && i < target.size(); ++i)
       expect(is_valid(target.data()[i]), where, "target", "values from 0 to 1", target.data()[i]);

@@ -43,9 +43,10 @@ struct TaskLoss;
 /// that count in task t. With MeanOver::items, the sum is divided by N instead of n_t: L_t becomes L_t · n_t / N.
 ///
 /// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if, in
-/// each part, all tasks have the same number of targets that count. A part with different numbers is refused, because
-/// all tasks share one gradient, which can have only one weight. Use MeanOver::items for tasks that ignore labels,
-/// because then all tasks count all items.
+/// each part, all tasks have the same number of targets that count. The gradient of a part is weighted by this number.
+/// All tasks share one gradient, so different numbers would need different weights. `counted` therefore throws for a
+/// part with different numbers. Use MeanOver::items for tasks that ignore labels, because then all tasks count all
+/// items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
 /// @throws ArgumentError unless columns add up to the columns of y, weights are finite, and each target is valid for

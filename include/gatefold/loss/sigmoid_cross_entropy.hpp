@@ -45,8 +45,9 @@ struct SigmoidCrossEntropy {
 
 namespace functor {
 
-/// Returns the term i of the sum (1) of SigmoidCrossEntropy. y is not subtracted from log(1 + exp y), so the term is
-/// accurate for logits of any size.
+/// Returns the term i of the sum (1) of SigmoidCrossEntropy: (1 − t) y + log(1 + exp(−y)) if the logit y is positive,
+/// otherwise −t y + log(1 + exp y). These forms do not subtract large numbers from each other, so the term is accurate
+/// for logits of any size.
 template <class T>
 struct SigmoidCrossEntropyTerm {
   const T *y, *target;

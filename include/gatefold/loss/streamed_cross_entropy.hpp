@@ -39,8 +39,8 @@ GATEFOLD_FUNCTORS((class T, class B), StreamLogits, StreamedValue, SoftmaxScale,
 /// @cost   2·N·V·D flop and N·V exponentials forward; 6·N·V·D flop and N·V exponentials backward, because backward
 ///         computes the logits again; scratch for one block of logits (Blocks, at most 16 MB in float) and for up to 3
 ///         values per item, in backward also for N·D values if labels can be ignored
-/// @order  blocks in order of rows, then of the vocabulary. The bits are the same for every number of threads. On a
-///         host, the value of an item does not depend on the other items
+/// @order  blocks are processed by ascending rows, and for the same rows by ascending words of the vocabulary. The bits
+///         are the same for every number of threads. On a host, the value of an item does not depend on the other items
 struct StreamedCrossEntropy {
   Index vocabulary = 0, model_dim = 0;
   bool bias = true, tied = false;
@@ -344,7 +344,7 @@ struct CopyCounted {
   }
 };
 /// An epilogue of the product that computes logits v. It replaces the logit in row s and column j by scale[s] exp(v +
-/// bias[j] − top[s]). This is its gradient without the term of the label.
+/// bias[j] − top[s]). This number is the gradient of the logit, except for the term of the label.
 template <class T, class B>
 struct SoftmaxOfLogit {
   View<const T, 1, B> bias;  // empty: no bias

@@ -163,8 +163,8 @@ double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> label
 namespace functor {
 
 /// Returns 1 if the label of item n is one of its k best classes, that is, if fewer than k classes rank before it.
-/// Otherwise returns 0. A class ranks before the label if its logit is larger than that of the label or NaN. It also
-/// ranks before the label if its logit is equal and its index lower.
+/// Otherwise returns 0. A class ranks before the label if its logit is NaN or larger than the logit of the label. It
+/// also ranks before the label if both logits are equal and the class has the lower index.
 template <class T, class B>
 struct IsAmongBest {
   View<const T, 2, B> y;

@@ -81,8 +81,8 @@ struct DecoderSizes {
     expect(!weight_on_input || shared_dim >= 1, where, "shared_dim", "at least 1, because weight_on_input is given",
            shared_dim);
   }
-  /// Returns whether the gate of a decoder with latent attention is SigmoidTopK. SigmoidTopK is the gate of
-  /// DeepSeek-V3. With softmax scores, it is also used if there are groups of experts or a factor, as in DeepSeek-V2.
+  /// Returns whether the gate of a decoder with latent attention is SigmoidTopK, the gate of DeepSeek-V3. A decoder
+  /// with softmax scores also uses this gate if top_groups < groups or router_scale is not 1, as DeepSeek-V2 does.
   bool has_sigmoid_top_k() const { return sigmoid_router || router_scale != 1 || top_groups < groups; }
   /// Returns the grouped-query attention of layer l. Do not call it for a decoder with latent attention.
   GroupedQueryAttention attention_of(Index l) const {
@@ -184,7 +184,7 @@ decltype(auto) with_decoder(const DecoderSizes& s, auto&& f) {
                                    .groups = s.groups,
                                    .top_groups = s.top_groups}};
   if (!s.sigmoid_router) {
-    // DeepSeek-V2 has no bias: it is 0 and remains 0.
+    // The gate of DeepSeek-V2 has no selection bias. Here, the bias is initially 0, and stays 0 because `speed` is 0.
     router.selection.score = RouterScore::softmax;
     router.selection.group_terms = 1;
     router.selection.speed = 0;
@@ -207,12 +207,11 @@ struct FrozenDecoder {
 ///     infer(model, ctx, frozen.model, ids, carry, y);
 ///     loss.logits(ctx, frozen.loss, frozen.model, y, z);                                 // z = y ŵᵀ + b
 ///
-/// Weights::bfloat16 and the forms of 8 and 4 bits add a packed copy of W. The groups of 32 weights with a common scale
-/// (core/weights.hpp) are parts of a row of W, because D is the dimension over which the product sums. If the loss is
-/// tied, the embedding still reads its rows as they are, and the output layer reads the packed copy. Weights::unchanged
-/// makes no copy of W. Only `Cpu` and `CpuBf16` copy W. Patterns of the options are compared with names of the model's
-/// tensors, without `model.`. The name of W is `loss.weight`, also if the loss is
-/// tied.
+/// Weights::bfloat16 and the forms of 8 and 4 bits add ŵ, a packed copy of W. The groups of 32 weights with a common
+/// scale (core/weights.hpp) are parts of a row of W, because D is the dimension over which the product sums. If the
+/// loss is tied, the embedding still reads the unpacked rows of W, and the output layer reads ŵ. Weights::unchanged
+/// makes no copy of W. Only `Cpu` and `CpuBf16` copy W. A pattern in the options is compared with the names of the
+/// model's tensors, without their prefix `model.`. The name of W is `loss.weight`, also if the loss is tied.
 /// @throws ArgumentError if freeze of the parameters (layer/frozen.hpp) throws it
 /// @cost   the cost of freeze of the parameters, and memory for the packed copy of W
 template <class C, class ModelP, class T, class B>
@@ -221,7 +220,7 @@ FrozenDecoder<ModelP, StreamedCrossEntropy::Params<T, B>, B> freeze(
 
 namespace detail_::frozen_decoder {
 
-/// Returns the form of each tensor of a ModelAndLoss, in the order of for_each_tensor.
+/// Returns the form (Weights) in which each tensor of a ModelAndLoss is stored, in the order of for_each_tensor.
 /// @throws ArgumentError if a pattern selects no tensor
 template <class P>
 std::vector<Weights> forms(const FreezeOptions& options, const P& params) {

@@ -102,8 +102,9 @@ Clipped(O, N) -> Clipped<O>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
-/// Adds the sum of the squares of a tensor, or of a part of a tensor, to *out in the memory of the backend. The sum is
-/// computed in double, in a fixed order.
+/// Adds the sum of the squares of g to *out, which is in the memory of the backend. g is a tensor or a part of a
+/// tensor, divided into `parts`. Rows of a Table that no backward pass has written are skipped. The sum is computed in
+/// double, in a fixed order.
 template <class C, class T>
 void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;

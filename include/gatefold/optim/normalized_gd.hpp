@@ -89,8 +89,8 @@ struct NormalizedGd {
         },
         params, grads);
   }
-  /// Makes a step of fixed length, W ← W − η G / ‖G‖_F, for each of `slices` contiguous slices of a tensor. A slice has
-  /// `slice` elements. For example, it has the weights W of one expert with gradient G.
+  /// Makes a step of fixed length, W ← W − η G / ‖G‖_F, for each of `slices` contiguous slices of a tensor. W are the
+  /// `slice` elements of a slice, for example the weights of one expert, and G is their gradient.
   /// @param sums  [slices] ‖G‖_F² of each slice; if sum_of_norms is true, a sum of norms, which replaces ‖G‖_F
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {

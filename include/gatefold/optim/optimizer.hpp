@@ -21,8 +21,8 @@
 ///     validate() const;                                            // optional: throws if an option is invalid
 ///     expect_step(params, grads, state) const;                     // optional: throws the errors that step throws
 ///
-/// and the tag IsOptimizer. With this tag, the library can report that an optimizer is used as an update rule.
-/// Wrappers, for example Clipped and Scheduled, are optimizers too.
+/// and the member type IsOptimizer (`using IsOptimizer = void;`). With this type, the library can report that an
+/// optimizer is used as an update rule. Wrappers, for example Clipped and Scheduled, are optimizers too.
 ///
 /// Some optimizers read all gradients before they write the first parameter, for example for a norm. Such an optimizer
 /// has a separate function `measure` for this, and the caller passes its result to `step`:
@@ -195,8 +195,8 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// Sums over the elements of a gradient are computed in parts of this many elements, or of one row if the gradient is a
-/// Table. The sums of the parts are then added in a fixed order.
+/// Sums over the elements of a gradient are computed in parts of this many elements. If the gradient is a Table that
+/// records its written rows, a part is one row. The sums of the parts are then added in a fixed order.
 inline constexpr Index summed_at_once = 4096;
 
 /// The result of a pass over all gradients before a step, in scratch memory of the backend. `total` is finite if all

@@ -29,10 +29,11 @@ struct Severities {
 };
 
 /// The strengths of six image corruptions, for images of 28 · 28 pixels with values between 0 and 1. Noise and contrast
-/// have the levels of ImageNet-C. Brightness has half of its levels in ImageNet-C, because most pixels of a garment
-/// (Fashion-MNIST) are bright and would be clipped. The levels of ImageNet-C for blur and pixelation are made for
-/// images of 224 · 224 pixels and would destroy images of 28 · 28. This table has weaker levels for these two, for
-/// pixelation up to severity 4. ImageNet-C has no occlusion; its levels are a choice of this library.
+/// have the levels of ImageNet-C. The levels of brightness are half as large as in ImageNet-C, because most pixels of a
+/// garment (Fashion-MNIST) are bright and would be clipped. The levels of ImageNet-C for blur and pixelation are made
+/// for images of 224 · 224 pixels and would destroy images of 28 · 28. The levels for blur are therefore weaker here.
+/// The levels for pixelation are weaker for the severities 1 to 4. ImageNet-C has no occlusion; its levels are a choice
+/// of this library.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation of the noise
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, in pixels
@@ -203,7 +204,8 @@ struct CorruptPixels {
     return v;
   }
   GATEFOLD_HD std::uint64_t number(Index n, Index i) const { return static_cast<std::uint64_t>(n * x.extent(1) + i); }
-  /// Returns a part of a side of the image in pixels: `level` · `side`, rounded, but at least 1.
+  /// Returns `level` · `side`, rounded, but at least 1. For occlusion, this is a side of the rectangle in pixels. For
+  /// pixelation, it is the number of cells along a side of the image.
   GATEFOLD_HD Index share(Index side) const {
     const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
     return some < 1 ? 1 : some;

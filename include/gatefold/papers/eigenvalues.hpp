@@ -32,8 +32,8 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a);
 /// eigenvalues and move them towards the diagonal.
 ///
 /// The library Eigen is not used, because its solvers call inline functions for aligned memory. If a program contains
-/// object files for several instruction sets, the linker keeps one copy of these functions, and its alignment can be
-/// wrong for the other files.
+/// object files for several instruction sets, the linker keeps one copy of each of these functions. This copy can
+/// assume an alignment that the memory of the other object files does not have.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}

@@ -19,8 +19,8 @@ GATEFOLD_FUNCTORS((class T, class B), ByItem);
 /// @param x [N, in_dim] in
 /// @return [N, E, out_dim]
 /// @throws ArgumentError unless x is [N, in_dim] and the expert accepts the shapes of its parameters
-/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and uses as many values of
-///         scratch
+/// @cost   E/K times the experts' work in an inference with K picks per item; allocates N·E·out_dim values, and uses as
+///         many values of scratch
 template <class M, class T, class B>
 auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, std::remove_const_t<T>, B>& params,
                     View<T, 2, B> x) {

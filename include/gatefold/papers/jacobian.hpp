@@ -67,7 +67,7 @@ namespace metric {
 /// the layer's branch output u is 0. σ are the eigenvalues of −∂u/∂x there, and λ the eigenvalues of the linearised
 /// iteration over layers.
 struct Stability {
-  bool stable = true;  // stability condition (2) or (3) holds for every σ
+  bool stable = true;  // condition (2) or (3) of the function `stability` holds for every σ
   // Largest |λ| of the linearised iteration over layers: each layer multiplies the distance from the fixed point by
   // about this factor.
   double radius = 0;
@@ -92,8 +92,8 @@ struct Stability {
 /// @param sigma  eigenvalues of −∂u/∂x: the negated eigenvalues of ∂u/∂x from `jacobian` (papers/jacobian.hpp) and
 ///               `eigenvalues` (papers/eigenvalues.hpp). If empty, the result is stable
 /// @throws ArgumentError unless γ > 0
-/// @order  a σ that is not finite is unstable, and the radius can be NaN; a NaN real or imaginary part makes the
-///         corresponding extreme NaN
+/// @order  a σ that is not finite is unstable, and the radius can be NaN. If a real part is NaN, `smallest` and
+///         `largest` are NaN. If an imaginary part is NaN, `largest_imaginary` is NaN
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;

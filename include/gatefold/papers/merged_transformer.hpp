@@ -23,8 +23,8 @@ GATEFOLD_FUNCTORS((class T, class B), HeadProbabilities, HeadProbabilitiesBackwa
 /// @param x [N, length · model_dim] in items, z [S, 1] out
 /// @param filters  J, even
 /// @param initial  initial values of K and w; the paper uses N(0, scale²/d)
-/// @param saved  X K_h [S · L, heads · d], C [S · L, d] and the values before the activation [S · L, J]; the
-///               probabilities are not saved
+/// @param saved  the keys Xᵀ K_h of all heads [S · L, heads · d], C [S · L, d] and the values before the activation
+///               [S · L, J]; the probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
 /// @cost   2·S·L·d·(H·(d + L) + L + J) flop forward, with H = heads and J = filters; scratch S·L·(d + J) forward and
 ///         S·L·(H·d + 3d + J) backward, plus blocks of probabilities for each thread

@@ -41,9 +41,9 @@ GATEFOLD_FUNCTORS((class T, class B), DrawSignals);
 /// @param length     positions (patches) of an item
 /// @param feature, center, distractor  distributions of α, β, γ
 /// @param noise      σ, which is √d times the standard deviation of an element of the noise
-/// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0, decay > 0 and every
-///         number is finite
-/// @order  item n of a seed is the same for any number of items
+/// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0, decay > 0, every
+///         number is finite, and low <= high in every Amplitude
+/// @order  for the same signals and seed, item n is the same for any number of items
 struct SignalMixture {
   Index clusters = 4, model_dim = 50, length = 8;
   Amplitude feature{}, center{}, distractor{};

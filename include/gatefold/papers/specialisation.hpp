@@ -78,7 +78,7 @@ inline double dispatch_entropy(const RoutingTable& table) {
   return all > 0 ? h / all : 0;
 }
 
-/// Returns the entropy of the clusters that each expert of a plan serves, equation (1) above, averaged over all picks.
+/// Returns the dispatch entropy of the picks of a plan, equation (1) of the overload above.
 /// @param labels [N] in  the clusters, in [0, clusters)
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError as routing_table does

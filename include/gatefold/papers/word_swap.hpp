@@ -31,8 +31,9 @@ std::vector<std::string_view> words_of(std::string_view line);
 /// Stop words in lower case and the word `AAA` are never swapped. If a line has fewer than n words that can be swapped,
 /// all of these are swapped. The text between words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
 ///
-/// Source: papers 001 and 002. The defaults of `share` and `word` are from the code of their laboratory. The draws are
-/// those of TextAttack's Augmenter with StopwordModification and fast_augment, whose last step is (2).
+/// Source: papers 001 and 002. The defaults of `share` and `word` are from the code of the authors' laboratory. Words
+/// are drawn in the same way as by TextAttack's Augmenter with StopwordModification and fast_augment. (2) is the
+/// probability that its last step swaps no word.
 struct WordSwap {
   double share = 0.025;
   std::string_view word = "AAA";
@@ -70,7 +71,8 @@ struct WordSwap {
 /// Reads a text file, applies the word-swap attack to every line, and returns the tokens as numbers (ids). Line n uses
 /// step n of the random numbers of `seed`. Use the ids both as inputs and as targets of a language model.
 ///
-/// @param vocabulary  the vocabulary of the original files, in which a new word is unknown
+/// @param vocabulary  the vocabulary of the original files. A token that it does not contain, for example a word that
+///                    the attack has made, gets the id of the unknown token
 /// @throws FileError as TextReader does
 inline std::vector<TokenId> read_swapped_ids(const std::filesystem::path& file, const Vocabulary& vocabulary,
                                              const WordSwap& swap, Seed seed) {

@@ -69,8 +69,10 @@ struct ShapeGradient {
   }
 };
 /// Gives gradients the shapes of their parameters. A gradient gets no memory if it is optional and no code reads it. No
-/// code reads the gradient of a selected tensor, or of a tensor that neither an optimizer nor `adapt` changes.
-/// @param selected  true for each tensor whose gradient is not needed, in the order of for_each_tensor
+/// code reads the gradient if `selected` is true for its tensor, or if neither an optimizer nor `adapt` changes the
+/// tensor.
+/// @param selected  one value for each tensor, in the order of for_each_tensor: true if the caller does not need the
+///                  gradient, for example because the tensor is not trained (NotTrained)
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {
   std::vector<bool> needed;

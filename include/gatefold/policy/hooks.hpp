@@ -13,11 +13,12 @@
 ///
 ///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true if HeavyBall has validate and it can be called
 ///
-/// If a policy does not have a member, the library uses a default: `Nothing` for a nested type, and its own code for a
-/// function. If a policy has a member of that name with a different signature, a static_assert quotes the expected
-/// signature. The function `all` of a family looks up each member of the family, so that a wrong signature is reported
-/// even if no code calls the member. tests/structure/hooks.sh makes the table of docs/reference/optional_members.md
-/// from the macro calls in this header and in named.hpp.
+/// If a policy does not have a member, the library uses a default: its own code for a function, a default value for a
+/// constant, and `Nothing` for a nested type. The default of the nested type `Items` is a view of rows. If a policy has
+/// a member of that name with a different signature, a static_assert quotes the expected signature. The function `all`
+/// of a family looks up each member of the family, so that a wrong signature is reported even if no code calls the
+/// member. tests/structure/hooks.sh makes the table of docs/reference/optional_members.md from the macro calls in this
+/// header and in named.hpp.
 namespace gatefold::detail_::hook {
 
 // GATEFOLD_FLAG(owner, type, name, default, description) defines a function name<P>(). It returns the static constexpr
@@ -72,8 +73,8 @@ namespace gatefold::detail_::hook {
     return std::initializer_list<int>{__VA_ARGS__}.size() > 0; \
   }
 // GATEFOLD_MEMBER_OF_NESTED takes the arguments of GATEFOLD_MEMBER and defines name<P, V...>(). It returns true if P, a
-// nested type of a policy, has the member function `name` for arguments of types V. P is const if the function is
-// const.
+// nested type of a policy, has the member function `name` for arguments of types V. To look up a const function, pass
+// `const P`.
 #define GATEFOLD_MEMBER_OF_NESTED(whose, member, signature, what, ...)         \
   template <class P, class... V>                                               \
   constexpr bool member() {                                                    \

@@ -19,7 +19,7 @@ namespace gatefold {
 
 /// Each function in this namespace, for example length<E, V>() or valid<E, V>(), returns true if the type E of extra
 /// inputs has a data member of this name to which a V can be assigned. If the member has a different type, a
-/// static_assert names it.
+/// static_assert names the member and the type that it must have.
 namespace detail_::hook::input {
 
 #define GATEFOLD_INPUT(member, type)                                                                              \
@@ -267,8 +267,9 @@ void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
 
 namespace detail_::policy {
 
-/// A struct with values of argument types. Concepts use it to test whether the functions of a policy can be called with
-/// arguments of these types. A Probe is never constructed.
+/// A struct with one member for each argument type that many functions of policies take: a context, views and groups.
+/// Concepts use the members to test whether a function can be called with arguments of these types. A Probe is never
+/// constructed.
 template <class T, class B>
 struct Probe {
   typename B::Context& ctx;

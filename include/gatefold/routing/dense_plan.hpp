@@ -30,11 +30,12 @@ template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
   Tensor<T, 2, B> combine_weight;   // [N, E · P]
-  Tensor<T, 2, B> inputs;           // [N, D] rows whose weighted sums are the slots; if empty, items are summed
+  Tensor<T, 2, B> inputs;           // [N, D] rows that dispatch sums in place of the items x; if empty, it sums x
   Tensor<T, 2, B> slots;  // [sequences · E · P, D], inputs of the experts, ordered by (sequence, expert, slot)
   Tensor<T, 1, B> valid;  // [N] 1 for an item, 0 for padding; if empty, there is no padding
-  // offsets [E + 1]: first slot of each expert; rows [S]: the row of `slots` for each slot; item_offsets, slot_offsets
-  // [sequences + 1]: first item and first row of `slots` of each sequence
+  // Slots are numbered by (expert, sequence), but the rows of `slots` are ordered by (sequence, expert). Therefore slot
+  // s has the row rows[s] of `slots`, with rows [S]. offsets [E + 1]: first slot of each expert. item_offsets,
+  // slot_offsets [sequences + 1]: first item and first row of `slots` of each sequence.
   Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;
 
   /// The gradients of the weights of the plan. combine_backward and dispatch_backward write them, and the backward pass

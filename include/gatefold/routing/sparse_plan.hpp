@@ -243,9 +243,9 @@ struct CombineBackward {
 
 }  // namespace functor
 
-/// The weights w of slots in the output Σ w[s] z[s] of an item, and memory for their gradients. z[s] is the output of
-/// an expert for slot s. The arrays are in the order of the picks: a pick is one choice of the gate, and slots are the
-/// picks sorted by expert.
+/// The weights w of slots, and memory for their gradients. The output of an item is Σ w[s] z[s] over its slots s, with
+/// z[s] the output of an expert for slot s. The arrays are in the order of the picks: a pick is one choice of the gate,
+/// and slots are the picks sorted by expert.
 template <class T, class B>
 struct SlotWeights {
   View<const T, 1, B> weight{};    // [picks] in

@@ -69,7 +69,7 @@ class FlatTensor {
   friend struct AnyTensor;
 
  public:
-  /// Makes a FlatTensor with the element type T from a reference without element type.
+  /// Makes a FlatTensor with elements of type T from a type-erased reference.
   /// @throws ArgumentError unless the elements have type T
   explicit FlatTensor(const AnyTensor& any) : any_(any) {
     expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the same type as its pack",

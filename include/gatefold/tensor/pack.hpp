@@ -162,8 +162,9 @@ template <class... M>
 inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
 
 /// Two types that help to count the members of a struct at compile time. Anything converts to any type, and NoTensor
-/// converts to any type without tensors. The conversions are never executed. They are defined, because clang requires a
-/// definition for a type of an anonymous namespace.
+/// converts to any type without tensors. A member contains tensors if the struct cannot be initialised with a NoTensor
+/// in the place of this member and with Anything for all others. The conversions are never executed. They are defined,
+/// because clang requires a definition for a type of an anonymous namespace.
 struct Anything {
   template <class M>
   operator M() const {

@@ -35,10 +35,10 @@ struct SaveFrozenOptions {
 ///     NAME.scale                BF16  [E, ⌈depth / 32⌉, columns]
 ///
 /// Tensors with a packed copy of bfloat16 are stored as BF16, other tensors as `save` stores them. load_frozen reads
-/// the tensors of these two kinds as plain floats without a packed copy. There is one exception: if the file also has
+/// the tensors of these two kinds as plain floats without a packed copy, with one exception. If the file also has
 /// quantised tensors or panels (see below), load_frozen on a CPU packs every tensor of these two kinds that only
-/// products read, because an expert with a hidden layer reads packed copies only if all its weight matrices have one.
-/// The same weights in the same form give the same bytes on every backend.
+/// products read. The reason is that an expert with a hidden layer reads packed copies only if all its weight matrices
+/// have one. The same weights in the same form give the same bytes on every backend.
 ///
 /// With the option `mappable`, a packed copy of weights that only products read becomes one tensor with the bytes that
 /// the copy has in memory (backend/panels.hpp). w is the number of columns of a panel, and p = ⌈columns / w⌉ is the
@@ -78,9 +78,9 @@ void save_frozen(const std::filesystem::path& path, C& ctx, const FrozenDecoder<
 /// only as panels, so they cannot be trained either. The member `packed` of the result keeps the mapping, so `params`
 /// must not outlive it. The file can be deleted or replaced by a rename, but no program may truncate or overwrite it.
 /// Writes to the parameters change neither the file nor the memory of other processes. Numbers and scales of mapped
-/// weights are not checked, because this would read the whole file: wrong numbers or scales give wrong results. On Cuda
-/// and CudaBf16, and on a CPU if this program uses panels of another width, the weights are checked and packed again in
-/// separate memory.
+/// weights are not checked, because this would read the whole file: wrong numbers or scales give wrong results. On a
+/// CPU, if this program uses panels of another width, the weights are packed again in separate memory, and numbers and
+/// scales are checked. Cuda and CudaBf16 do the same with quantised weights; other weights become plain floats there.
 /// @throws FileError with the name of the tensor if a tensor is missing or unexpected, has a type or shape that the
 ///         model does not have, begins at an unaligned offset, has a number that is not allowed or a scale that is
 ///         infinite or NaN, or is in the file in two forms; ArgumentError if `init` of the model throws it because of

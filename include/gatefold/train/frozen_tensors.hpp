@@ -211,8 +211,8 @@ class File {
   std::vector<Bfloat16> scales_{};
 };
 
-/// Reads the tensors of a file, and records their names. If the file has panels (the option `mappable` of save_frozen),
-/// a tensor points into the mapped file if the backend can use its bytes without a change.
+/// Reads the tensors of a file, and records their names. A tensor points into the mapped file if the file has panels
+/// (the option `mappable` of save_frozen) and the backend can use the bytes of the tensor without a change.
 template <class C>
 class Reader {
  public:

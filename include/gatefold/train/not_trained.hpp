@@ -101,8 +101,8 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns a pack of gradients in which no optional gradient (see `gradient_is_optional`) has memory, so that backward
-/// does not compute it. Use the pack if you need only the gradient of the items.
+/// Returns a pack of gradients in which all optional gradients (see `gradient_is_optional`) have no memory, so that
+/// backward does not compute them. Use the pack if you need only the gradient of the items.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
@@ -113,7 +113,7 @@ P no_gradients(C& ctx, const P& params) {
 template <class C, class Pack>
 class Trained {
  public:
-  /// Selects the tensors that are not trained by their names.
+  /// Selects the tensors that are not trained. The selection is by name.
   /// @throws ArgumentError if a pattern or function of `except` selects no tensor, or `except` selects all learned
   ///         tensors
   Trained(const Pack& params, const NotTrained& except)

@@ -23,18 +23,19 @@ namespace gatefold::io {
 ///
 /// The new folder has the same files of weights as the folder `from`, with the same names, types, shapes and offsets of
 /// tensors, and the same metadata and index. It also has copies of config.json, the tokenizer and all other files,
-/// except other files of weights (.safetensors, .bin, …) and folders inside the folder. Parameters that were read from
-/// `from` and not changed give the same bytes in every file.
+/// except other files of weights (.safetensors, .bin, …), their index (*.index.json) and folders inside the folder.
+/// Parameters that were read from `from` and not changed give the same bytes in every file.
 ///
-/// Elements of 16 bits are rounded to nearest, ties to even. Numbers of eight and four bits with scales are rounded by
-/// (3) and (4) of block_scales.hpp: a block whose values did not change keeps its bytes. Tensors of `from` that the
-/// decoder does not have, for example `rotary_emb.inv_freq`, are copied. If the output layer is tied to the embedding,
-/// a `lm_head.weight` gets the weights of the embedding.
+/// Elements of 16 bits are rounded to nearest, ties to even. Numbers of eight bits (FP8) and of four bits (MXFP4) with
+/// scales are rounded by equations (3) and (4) of io/block_scales.hpp. A block keeps its bytes if its values did not
+/// change. Tensors of `from` that the decoder does not have, for example `rotary_emb.inv_freq`, are copied. If the
+/// output layer is tied to the embedding, a `lm_head.weight` gets the weights of the embedding.
 ///
 /// The folder is written under a temporary name (FolderReplacement) and then renamed, so a folder `to` never has only
 /// some of the files. A folder of an earlier save is replaced.
 /// @param params  a ModelAndLoss, as load_decoder returns it
-/// @param from    the folder from which `config` was read; its weights may have changed since, but not their form
+/// @param from    the folder from which `config` was read. The values of its weights may have changed since then, but
+///                not the names and shapes of its tensors
 /// @throws ArgumentError if `to` is the folder `from`, or if weights of `params` exist only in packed form; FileError
 ///         under the same conditions as load_decoder for the files of `from`, and if `to` contains a file that this
 ///         save does not write, or cannot be written. An existing folder is unchanged then

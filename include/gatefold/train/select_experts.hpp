@@ -36,9 +36,10 @@ class ExpertLists;
 /// @param list  one list for all mixtures, a `std::vector<Index>`, or one list for each mixture, a
 ///         `std::vector<std::vector<Index>>` (see ExpertLists)
 /// @throws ArgumentError if an entry of a list is not the index of an expert, a list is empty, the number of lists does
-///         not divide the number of mixtures, the pack has no mixture, or a mixture has several kinds of experts
-///         (`Experts`) and its list is not sorted by kind. The function does not compile for a gate that chooses
-///         without tensors (HashGate), for a HierarchicalGate, nor for a model on shards
+///         not divide the number of mixtures in the pack (an optimizer's state can contain each mixture several times),
+///         the pack has no mixture, or a mixture has several kinds of experts (`Experts`) and its list is not sorted by
+///         kind. The function does not compile for a gate that chooses without tensors (HashGate), for a
+///         HierarchicalGate, nor for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list);

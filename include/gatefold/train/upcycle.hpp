@@ -40,7 +40,7 @@ inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy" in ASCII: a
 /// up to rounding. Its experts then get different gradients only because they get different items and weights. Noise
 /// makes the experts different from the start.
 ///
-/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
+/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise is not taken from a publication.
 /// @param model  the model with mixtures; its experts have the same policy as the dense branch
 /// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
 /// @param seed   seed of the gates and of the noise

@@ -19,7 +19,8 @@ GATEFOLD_FUNCTORS((class T, class B, class Sum = T), RowInnerProduct);
 namespace update {
 
 /// The state of an update rule with momentum, which is passed from layer to layer. The momentum p is 0 before the first
-/// layer. RuleT makes the states of different rules different types, so that a Chain keeps one state for each rule.
+/// layer. RuleT is the rule. With it, the states of different rules have different types, so that a Chain keeps one
+/// state for each rule.
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
@@ -82,8 +83,8 @@ void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Te
   B::for_each(ctx, dy.size(), functor::LookAheadBackward<T>{T(ahead), dpoint.data(), dp.data(), dx.data()});
 }
 
-/// The default for an argument that sums values over all parts of a batch, for example over processes. WholeBatch is
-/// for a batch with one part and does nothing.
+/// The default of the argument `sum` of SharpnessAware, a function that sums values over all parts of a batch, for
+/// example over processes. WholeBatch is for a batch with one part and does nothing.
 struct WholeBatch {
   template <class C, class T>
   void operator()(C&, T*, Index) const {}
@@ -230,8 +231,8 @@ struct HeavyBall {
 ///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
 /// Source: paper 001, App. E.4 (NAG-SMoE), whose f is −u; Nesterov 1983. The paper's momentum is γ p, which includes
 /// the step size; the residual stream is the same. The paper prints the point as x − μ γ p. With the paper's sign of p,
-/// this point is behind the stream. Nesterov's point x + μ γ p is ahead, in the direction in which the momentum moves
-/// the stream: use `classical()`.
+/// the momentum moves x in the direction of γ p, so this point is behind x. Nesterov's point x + μ γ p is ahead of x:
+/// use `classical()`.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values

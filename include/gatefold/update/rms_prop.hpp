@@ -96,7 +96,8 @@ namespace functor {
 ///     r(v) = √v + ε,   or √(v + ε) if `inside` is true                                                  (1)
 ///
 /// The slope of √v at v = 0 is infinite, but the function `slope` returns 0 there. RmsProp multiplies the slope by the
-/// branch output u, and Adam by its first moment; v = 0 implies that both are 0.
+/// branch output u, and Adam by its first moment. In both rules, v = 0 implies that this factor is 0, unless u² has
+/// underflowed or β₂ = 0 in Adam.
 template <class T>
 struct AdaptiveRoot {
   T epsilon;

@@ -22,8 +22,8 @@ namespace update {
 /// Source: paper 001, App. E.1 (ZOH), whose f is −u; each layer learns its own s, μ, w and b.
 ///
 /// The paper does not give initial values. Here Δ starts at the option `delta`, and μ starts so that μ_t is the option
-/// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0 and can have either sign. At Δ
-/// μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
+/// `mu`. `initial` draws w and b with mean 0. Before training, γ_t therefore has mean 0 and can have either sign. If
+/// Δ μ = 0, the quotient in (2) is 1. If Δ μ is near 0, the quotient and its slope have full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after the layer [N, D], ⟨x[n], w⟩ + b [N], γ_t [N], and μ_t and Δ φ(Δ μ) [2], with φ(z) =
 ///         (e^z − 1)/z
@@ -170,12 +170,12 @@ struct Hold {
     held_values[1] = delta * held(z);
   }
 };
-/// Adds the gradients of the parameters μ and `step` of ZeroOrderHold to dmu and dstep. `dheld` = (dμ_t, ds) is the
-/// gradient of held = (μ_t, Δ φ(Δ μ)), with Δ = softplus(step) and φ(z) = (e^z − 1)/z. φ′ is the derivative of φ, and σ
-/// is the logistic function:
+/// Adds the gradients of the parameters μ and `step` (s) of ZeroOrderHold to dmu and dstep. `dheld` = (dμ_t, dh) is the
+/// gradient of held = (μ_t, h) with h = Δ φ(Δ μ), Δ = softplus(step) and φ(z) = (e^z − 1)/z. φ′ is the derivative of φ,
+/// and σ is the logistic function:
 ///
-///     dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ
-///     dstep += (dμ_t μ_t μ + ds e^{Δ μ}) σ(step)
+///     dμ += (dμ_t μ_t + dh Δ φ′(Δ μ)) Δ
+///     dstep += (dμ_t μ_t μ + dh e^{Δ μ}) σ(step)
 ///
 /// If dmu or dstep is null, its gradient is skipped.
 template <class T>

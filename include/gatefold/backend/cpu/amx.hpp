@@ -143,7 +143,7 @@ class AmxBytes {
   template <bool last>
   void multiply(const void* a, Index a_stride, const void* b, Index b_stride, std::int32_t* sums) const {
     constexpr Index line = columns * static_cast<Index>(sizeof(std::int32_t));
-    asm volatile("" ::: "memory");  // as in AmxSums
+    asm volatile("" ::: "memory");  // keeps earlier writes to memory before the loads of tiles, as in AmxSums()
     _tile_loadd(2, b, b_stride);
     if constexpr (last) {
       _tile_zero(3);

@@ -36,7 +36,7 @@ struct Problem {
   // `packed` that is column 0 of b.
   Index packed_columns = 0, packed_column = 0;
 
-  /// Returns the part of `packed` from `column` of b on, in the block of `length` rows from row k on.
+  /// Returns the part of `packed` that begins at column `column` of b, in the block of rows [k, k + length).
   PackedMatrix<P> packed_block(Index k, Index length, Index column) const {
     return packed.block(packed_columns > 0 ? packed_columns : columns, k, length, packed_column + column);
   }

@@ -42,7 +42,7 @@ struct SumsLayout {
 
 /// Applies the epilogue of a product to each of `rows` × `columns` sums, and stores the results in c. A
 /// RegisterEpilogue is called once for each register of sums, other epilogues once for each sum.
-/// @param sums  [rows, columns] in      readable to the end of the last register of a row
+/// @param sums  [rows, columns] in      the sums; each row must be readable to the end of its last register
 /// @param c     [rows, c_stride] out    the block of expert e's result that begins at row s and column j
 template <class T, class E>
 void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,

@@ -53,7 +53,8 @@ class FewRows {
   // The number of memory rows of B by which the loops prefetch ahead. Tried: half of this number; with keys of 128
   // floats, the loop was 10 % slower.
   static constexpr Index ahead = 2 * chunk;
-  // The number of registers of columns whose sums are computed together for R rows, if a row of B is contiguous.
+  // The function `across` computes the sums of this many vector registers together, for each of R rows of A. A register
+  // has the sums of `size` neighbouring columns of B.
   template <int R>
   static constexpr int together = R > 4 ? 2 : 4;
 
@@ -158,7 +159,8 @@ template <int R>
   }
 }
 
-/// Adds `depth` terms to the chains of R rows and C registers of columns, of which the last has `count` columns.
+/// Adds `depth` terms to the chains of R rows of A and the columns of B in C vector registers. The last register has
+/// `count` columns.
 /// @param begins  whether these are the first terms of the chains, which then start at 0
 template <class T>
 template <int R, int C>

@@ -60,7 +60,8 @@ GATEFOLD_INLINE Ints by_lanes(Ints s, Ints w, std::int32_t x) {
 
 }  // namespace dot
 
-/// Computes eq. (1) for lanes w with bytes w_j + offset from 0 to 127.
+/// Computes eq. (1) for lanes w with bytes w_j + offset from 0 to 127. Some targets accept more, and signed_dot uses
+/// this: bytes from 0 to 255 if GATEFOLD_UNSIGNED_DOT is defined, and signed bytes if no x86 instruction below is used.
 GATEFOLD_INLINE Ints small_dot(Ints s, Ints w, std::int32_t x) {
 #if defined(EIGEN_VECTORIZE_AVX512) && defined(__AVX512VNNI__)
   return __builtin_bit_cast(

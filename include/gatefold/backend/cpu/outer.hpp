@@ -46,9 +46,9 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 /// If c has few columns, its rows fill only a small part of a vector register, and the product has to transpose the
 /// wide factor a first. Examples are the gradients of a gate or of a few filters. The function therefore computes
 /// cᵀ = bᵀ a and transposes the result, if the estimated time is shorter. All sums have the same bits in both cases.
-/// @param batch  batch.all.depth is the depth of a single product, or the average number of slots of an expert,
-///               estimated from an upper bound of all slots. The choice between c and cᵀ depends on no other property
-///               of the routing
+/// @param batch  batch.all.depth is the depth of a single product. For grouped products, it is the average number of
+///               slots of an expert, estimated from an upper bound of all slots. The choice between c and cᵀ uses this
+///               number, and not the number of slots that each expert has
 /// @cost   the cost of Product; if cᵀ is computed, also scratch of the size of c, and one transposing copy of c (two if
 ///         the product is added to c)
 /// @order  the order of Product, whether c is transposed or not

@@ -58,8 +58,8 @@ template <class T, class Rows>
   }
 }
 
-/// Packs rows of the left factor A of a product. to[i, w] is word number w (packed element) of row line + i, counted
-/// from column k. Rows of `to` are Tile::stride elements apart.
+/// Packs rows of the left factor A of a product. to[i, w] is word number w (packed element) of row line + i. Word 0
+/// begins with column k. Rows of `to` are Tile::stride elements apart.
 template <class P>
 void pack_rows(const Operand<SumOf<P>>& a, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   a.lines_are_rows ? copy_block(LinesOfWords<P>{a, line, k, depth}, lines, words<P>(depth), to, Tile<P>::stride)
@@ -73,8 +73,8 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
   constexpr Index width = Tile<P>::columns, group = tuning.copied_rows;
   const Index rows = words<P>(depth), whole = lines / width * width, panel = rows * width;
   if (b.lines_are_rows) {
-    // While it transposes a group of columns of B, transpose_block prefetches the next group, because it is far away in
-    // memory.
+    // While transpose_block transposes a group of columns of B, it prefetches the next group, because the next group is
+    // far away in memory.
     const Index ahead = b.rows ? 0 : Register<SumOf<P>>::size * b.stride;
     for (Index j = 0; j < whole; j += width)
       transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, ahead);

@@ -42,7 +42,7 @@ class PackedWeights {
 
   /// Packs the weights w [E, depth, columns] of E experts for products of operand type P. Replaces an earlier packed
   /// copy of w for P.
-  /// @param form  the form in which the copy is stored. With P = Bfloat16, Weights::unchanged is bfloat16
+  /// @param form  the form in which the copy is stored. If P is Bfloat16, Weights::unchanged also stores bfloat16
   /// @throws ArgumentError if double weights should be quantised
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, Weights form) {
@@ -58,11 +58,12 @@ class PackedWeights {
     const Part<SumOf<P>> all{{w, depth, true}, 0, 1, 0, columns};
     pack<P>(ctx, memory(entry<P>(w, 1, depth, columns, form)), all, depth, columns);
   }
-  /// Allocates memory for the packed copy of weights [E, depth, columns] that have no elements of their own. `pack`
-  /// writes the copy, some experts at a time.
+  /// Allocates memory for the packed copy of weights [E, depth, columns]. `pack` writes the copy later, some experts at
+  /// a time, or pack_columns writes it, some columns at a time. The packed copy can be the only copy of the weights.
+  /// The weights then have no elements of their own.
   /// @param w  the address of the weights if they also have elements, for example in an embedding; otherwise null
   /// @return the address by which products find the copy: w, or an odd address if w is null. Use it as the address of
-  ///         the weights. Elements are never at an odd address, so expect_elements detects that there are none
+  ///         the weights. Elements are never at an odd address, so expect_elements can detect weights without elements
   template <class P>
   SumOf<P>* reserve(Index experts, Index depth, Index columns, Weights form, SumOf<P>* w = nullptr) {
     return address_of<P>(memory(entry<P>(w, experts, depth, columns, form)), w);

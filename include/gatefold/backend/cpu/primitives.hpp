@@ -68,7 +68,7 @@ struct Primitives {
   }
   /// Packs numbers and scales, which are in the order of files (quantised_bytes.hpp), into memory that reserve_packed
   /// or reserve_transposed has allocated.
-  /// @pre wrong_number and wrong_scale of `of` return −1
+  /// @pre the numbers and scales are valid: of.wrong_number(numbers) and of.wrong_scale(scales) return −1
   static void read_quantised(Context&, PackedWeights& packed, const float* address, const QuantisedBytes& of,
                              const std::byte* numbers, const Bfloat16* scales) {
     packed.panels(address, of.experts, of.depth, of.columns).from_numbers(numbers, scales, packed.reserved(address));
@@ -297,8 +297,8 @@ struct Primitives {
                     .first = first}};
   }
 
-  /// Computes c = a wᵀ for quantised weights w [E, depth, columns] (the adjoint of a product with them) in float, also
-  /// if the backend rounds operands to bfloat16. Decodes the weights of one expert after the other.
+  /// Computes c = a wᵀ for quantised weights w [E, depth, columns], which is the adjoint of a product with w. Computes
+  /// in float, even if the backend rounds operands to bfloat16. Decodes the weights of one expert after the other.
   template <class E>
   static void times_transposed(Context& ctx, Groups<B> g, View<const float, 2, B> a, QuantisedMatrix w, Index depth,
                                View<float, 2, B> c, const E& epilogue) {

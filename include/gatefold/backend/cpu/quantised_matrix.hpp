@@ -27,8 +27,9 @@ struct QuantisedRow {
   std::int32_t sum[groups];                 // the sum of the numbers p of each group
 };
 
-/// The functions for one form of quantised weights (core/weights.hpp). Programs that freeze no weights do not compile
-/// them, because a matrix refers to them by a pointer.
+/// The functions for one form of quantised weights (core/weights.hpp). A matrix has a pointer to them, and products
+/// call them through this pointer. Only PackedWeights selects them (quantised_format), so programs that freeze no
+/// weights do not compile them.
 struct QuantisedFormat {
   Weights form;
   // Size in bytes of a group of 32 rows of one panel of columns: a scale for each column, then the numbers q.

@@ -140,7 +140,8 @@ class OnMatrixUnit {
 
  private:
   static constexpr Index vector = sizeof(Ints);
-  // Number of groups whose products are computed before the first result is read. A product has a long latency.
+  // The products of this many groups are computed before the first result is read. Otherwise each read would wait for
+  // its product, because a product has a long latency.
   static constexpr Index at_once = 4;
 
   // One register of columns of a panel: the scales, and the numbers q (2 q for Mxfp4) as signed bytes.

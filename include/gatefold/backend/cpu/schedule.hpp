@@ -62,9 +62,9 @@ class Wave {
   }
 
  private:
-  // Returns the item to which part number i belongs, with the parts of all items numbered one after the other: the last
-  // item whose first part `begin` is at most i. Items without parts are not found, because they have the same `begin`
-  // as the next item.
+  // Returns the item to which part number i belongs. The parts of all items are numbered one after the other, and
+  // `begin` is the number of an item's first part. The result is the last item with begin <= i. Items without parts are
+  // not found, because the next item has the same `begin`.
   const Item& find(Index i) const {
     return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
              1);

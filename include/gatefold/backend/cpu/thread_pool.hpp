@@ -80,8 +80,8 @@ inline int available_threads() {
 ///   thread while other threads are inside the call, run() throws Error in the child, because the child does not have
 ///   these threads.
 /// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
-/// - The threads can run on the processors that the thread of the first call can use. While they wake up, they can be
-///   excluded from the caller's processor (affinity.hpp). The affinity of the caller never changes.
+/// - The threads can run on the same processors as the thread that makes the first call. While they wake up, they can
+///   be excluded from the caller's processor (affinity.hpp). The affinity of the caller never changes.
 /// @cost  about a microsecond for a call that finds its threads spinning; a sleeping thread needs the time that the
 ///        system takes to wake it
 class Workers {
@@ -115,11 +115,12 @@ class Workers {
   /// Returns whether work that takes the calling thread `ns` nanoseconds is finished earlier if a second thread shares
   /// it.
   ///
-  /// The decision depends on two times that are measured during calls of run(). The work must be much longer than a
-  /// spinning thread takes to join a call. If a thread sleeps, the time that a second thread saves (half of the work)
-  /// must also be longer than waking a thread takes. The halves of earlier work that was not shared are added, because
-  /// threads that are woken once stay awake for the work that follows. The sum starts again at 0 after a pause in which
-  /// awake threads would fall asleep.
+  /// The decision depends on two times that are measured during calls of run(): the time in which a spinning thread
+  /// joins a call, and the time in which a sleeping thread wakes up. The work must be much longer than the first time.
+  /// If a thread sleeps, the time that a second thread saves (half of the work) must also be longer than the second
+  /// time. Time that a second thread would have saved in earlier work is added, if that work was not shared. The reason
+  /// is that threads that are woken once stay awake for the work that follows. The sum starts again at 0 after a pause
+  /// in which awake threads would fall asleep.
   ///
   /// The first call starts the threads, whatever it returns. If they started when work first pays, a training step
   /// after the first could allocate memory.
@@ -223,9 +224,9 @@ class Workers {
     wakes_.notify_all();
   }
   // Multiplies `time` by 1.015 if more than `time` nanoseconds have passed since `begin`, and divides it by 1.06
-  // otherwise. `time` therefore approaches a value that is above a fifth of all measurements. The value is low, because
-  // most longer measurements have reasons that do not recur: another process had the processor, or the caller's stores
-  // waited for memory.
+  // otherwise. `time` therefore approaches a value that about a fifth of all measurements do not exceed. This value is
+  // low on purpose, because most longer measurements have causes that do not recur: another process had the processor,
+  // or the caller's stores waited for memory.
   static void measure(std::atomic<double>& time, const std::atomic<std::int64_t>& begin, const Tuning::Limits& limits) {
     const double before = time.load(std::memory_order_relaxed);
     const bool longer = Ticks::since(begin.load(std::memory_order_relaxed)) > before;

@@ -167,7 +167,7 @@ template <class P, int R, int C>
 /// for this number of rows at run time. A panel is two registers wide; the second one is skipped if `columns` fit into
 /// the first.
 /// @param rows  1 to Tile::rows
-/// @param a     readable up to the next multiple of Tile::unit rows
+/// @param a     must be readable up to the next multiple of Tile::unit rows
 /// @param into  on the matrix unit only Into::store or Into::add
 template <class P>
 void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,

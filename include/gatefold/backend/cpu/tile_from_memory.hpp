@@ -40,9 +40,9 @@ struct RowsInPlace {
   // If not null, the memory to which the panel of columns is copied in packed form while it is read. Other tiles then
   // read the copy.
   T* copy = nullptr;
-  // Points to the weights that load() prefetches: the weights that the task reads after the present panel, because
-  // their rows are far apart, and hardware prefetchers do not find them. In packed panels, it points to the weights at
-  // a fixed distance ahead (prefetched_elements).
+  // Points to the weights that load() prefetches. If B is not packed, these are the weights that the task reads after
+  // the present panel. Their rows are far apart, so hardware prefetchers do not find them. In packed panels, these are
+  // the weights at a fixed distance ahead (prefetched_elements).
   const T* next = row;
   Index next_stride = 0;
   Index panel = Tile<P>::columns;  // distance between panels, in elements

@@ -117,8 +117,8 @@ struct Tile {
   static constexpr int size = Register<SumOf<P>>::size;
   static constexpr int columns = 2 * size;
   static constexpr int rows = static_cast<int>(tuning_of<P>.tile_rows);
-  // Number of rows that are computed in the time of one row: the height of a tile of the matrix unit (AMX), or 1 with
-  // vector registers.
+  // A register tile with 1 to `unit` rows takes the same time. `unit` is the height of a tile of the matrix unit (AMX),
+  // or 1 with vector registers.
   static constexpr int unit = on_amx<P> ? 16 : 1;
   // The largest number of terms that are summed without a break (in one chain, see tile.hpp, eq. (1)). With 256 terms,
   // a panel of B [depth, columns] stays in the first-level cache. The depth is part of the definition of a result, and

@@ -167,7 +167,7 @@ struct LinesOfWords {
   WordsAlong<P> operator[](Index r) const { return {from.at(line + r, k), depth}; }
 };
 /// Reads an operand as a matrix of words (packed elements), if its lines (rows of A or columns of B) are columns in
-/// memory. Row r holds word number r, counted from value k, of all lines from `line` on.
+/// memory. Row r holds word number r of each line, for all lines from number `line` on. Word 0 begins with value k.
 template <class P>
 struct RowsOfWords {
   const Operand<SumOf<P>>& from;

@@ -23,9 +23,10 @@
 /// has packed copies. The hidden values between the two products of a pair, as in an MLP, are stored only in bfloat16.
 namespace gatefold::detail_::device {
 
-/// Returns whether the kernel for Hopper GPUs (hopper_product.cuh) should compute a grouped product. It should if the
-/// device has code for it, and if an average expert would fill at least half of the rows and half of the columns of one
-/// of the kernel's large tiles. The results of this kernel have the same bits as the results of bf16_product.cuh.
+/// Returns whether the kernel for Hopper GPUs (hopper_product.cuh) should compute a grouped product. The program must
+/// have code of this kernel for the device. An average expert must fill more than half of the rows and at least half of
+/// the columns of one of the kernel's large tiles. The results of this kernel have the same bits as the results of
+/// bf16_product.cuh.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&

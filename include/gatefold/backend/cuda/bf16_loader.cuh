@@ -121,10 +121,10 @@ class Bf16Loader {
     rows_ += D;
   }
 
-  // State of this thread's copies. from_ is the address of its 16-byte unit in the first row of the next tile, or in
-  // row 0 of the matrix if rows are gathered. rows_ are row numbers of the tile after the next one, if rows are
-  // gathered and the layout is along_lines. left_ is the number of values of a line that are not copied yet. lines_ is
-  // the number of lines of a tile that exist in the matrix.
+  // State of this thread's copies. from_ is the address of this thread's 16-byte unit in the first row of the next
+  // tile, or in row 0 of the matrix if rows are gathered. rows_ points to the row numbers of the tile after the next
+  // one. It is used only if rows are gathered and the layout is along_lines. left_ is the number of values of a line
+  // that are not copied yet. lines_ is the number of lines of a tile that exist in the matrix.
   const Bfloat16* from_;
   const Index* rows_;
   Index row_[Gathers ? looked_up : 1];

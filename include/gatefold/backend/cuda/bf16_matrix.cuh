@@ -28,9 +28,10 @@ struct Bf16Matrix {
   }
 };
 
-/// Selects the rows of a matrix that are rounded to bfloat16. Without `range` and `offsets`, these are all rows. With
-/// `range`, they are the rows from range[0] to range[last] − 1. With `offsets`, the matrix has `each` rows for every
-/// expert, and only the rows of experts with work (offsets[e] < offsets[e + 1]) are rounded.
+/// Selects the rows of a result that are rounded to bfloat16, by their numbers in the result. Without `range` and
+/// `offsets`, these are all rows. With `range`, they are the rows from range[0] to range[last] − 1. With `offsets`, the
+/// result has `each` rows for every expert, and only the rows of experts with work (offsets[e] < offsets[e + 1]) are
+/// rounded.
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
@@ -89,8 +90,9 @@ struct RoundRow {
   GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns); }
 };
 
-/// Rounds the rows of `from` [rows, columns] that `which` selects to bfloat16. Row i of the result begins at to + i ·
-/// stride.
+/// Rounds rows of `from` [·, columns] to bfloat16. `which` selects the rows of the result, and the row of `from` that
+/// each of them reads. Row i of the result begins at to + i · stride.
+/// @param rows  number of rows of the result
 /// @param multiprocessors  the number of multiprocessors that the launch should keep busy
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to, Index stride,
@@ -98,7 +100,8 @@ void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, B
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, stride, whole, which}, multiprocessors);
 }
-/// Rounds the rows of `from` [rows, columns] that `which` selects to bfloat16, in `to` [rows, bf16_stride(columns)].
+/// Rounds rows of `from` [·, columns] to bfloat16, in `to` [rows, bf16_stride(columns)]. `which` selects the rows of
+/// `to`, and the row of `from` that each of them reads.
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
                 const RoundedRows& which = {}, int multiprocessors = 1) {

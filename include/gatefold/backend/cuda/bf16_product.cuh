@@ -86,8 +86,9 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
-/// The order of the rows of a product's first factor: any order, or slot order (sorted by expert), which is then known
-/// at compile time. Rows in slot order need not be gathered.
+/// States at compile time the order of the rows of a product's first factor. With in_slot_order, the rows are
+/// always in slot order (sorted by expert), so no kernel that gathers rows is compiled. With any, the kernel gathers if
+/// the factor has row numbers, which is known only at run time.
 enum class RowsOfA { any, in_slot_order };
 
 /// Launches the kernel of a grouped product: c[s] = epilogue(a[row(s)] op(b_e)) for each slot s (one row of work of

@@ -27,10 +27,10 @@ namespace gatefold::detail_::device {
 /// the device again.
 ///
 /// Code that could write other offsets discards the copy: all primitives except for grouped products, and code that
-/// gets the stream or the cuBLAS handle of the context. Grouped products keep it, because they write only elements of
-/// type T. A product of a forward pass is recognised by its untransposed weights. It always reads the offsets from the
-/// device, because one context can run forward passes of many plans that other contexts write. A backward pass has the
-/// same plan as its forward pass.
+/// gets the stream or the cuBLAS handle of the context. Grouped products keep the copy, because they write only
+/// floating-point values and no offsets. A product of a forward pass is recognised by its untransposed weights. It
+/// always reads the offsets from the device, because one context can run forward passes of many plans that other
+/// contexts write. A backward pass has the same plan as its forward pass, so its products can use the copy.
 class OffsetsOnHost {
  public:
   void forget() { known_ = nullptr; }
@@ -73,8 +73,8 @@ struct StorePointers {
   __device__ void operator()(Index i) const { to[i] = pointers[i]; }
 };
 
-/// Copies the row of `from` that each slot (row of work of an expert) reads to row s of `to`: to[s, :] = from[row(s),
-/// :] for each slot s in use.
+/// Gathers the rows of `from` into slot order: to[s, :] = from[row(s), :] for each slot s in use. A slot is one row of
+/// work of an expert; row(s) is the row of `from` that slot s reads.
 template <class T, class B>
 struct GatherSlots {
   Groups<B> groups;

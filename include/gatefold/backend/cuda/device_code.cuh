@@ -19,9 +19,10 @@
 
 namespace gatefold::detail_::device {
 
-/// The launch bound (largest number of threads in a block) of a kernel that has no code for the architecture that is
-/// being compiled. Launches use larger blocks and therefore fail with an error instead of running an empty kernel. This
-/// can happen if the context was created in a different file, which was compiled for an architecture with the code.
+/// The launch bound (largest number of threads in a block) that a kernel gets in code for an architecture without the
+/// instructions that the kernel uses. These instructions are left out of this code. Launches use larger blocks and
+/// therefore fail with an error instead of running incomplete code. This can happen if the context was created in a
+/// different source file, which was compiled for an architecture with the instructions.
 inline constexpr int kNoCode = 32;
 
 /// Kinds of device code: for compute capabilities below 8.0, for 8.0 or newer, and for sm_90a (Hopper). The values are

@@ -30,7 +30,8 @@ struct TableTile {
   }
 };
 
-/// The input and output arrays of a sort by counting, for a table of n keys in rows of `each` keys.
+/// The input and output arrays of a sort by counting, for a table of n keys in rows of `each` keys. The comment of the
+/// primitive group_table in backend.hpp describes the output arrays `offsets` to `row_slots`.
 struct Table {
   const Index* keys;
   // `n` is the number of all keys, `each` the number of keys in a row of the table, and `tile` the number of keys that

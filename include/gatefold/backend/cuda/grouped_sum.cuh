@@ -10,7 +10,7 @@
 
 /// Sums the rows of each expert's slots (its rows of work), for example for the gradients of biases. The sums have two
 /// levels, so that many thread blocks can share the slots of one expert. This also helps to sum the bias gradient of a
-/// router, in which all items are slots of one group.
+/// router. In that sum, all items are slots of a single group.
 namespace gatefold::detail_::device {
 
 /// The number of rows (slots) that one thread block adds up. It is small enough to give each thread few steps, and

@@ -164,8 +164,8 @@ class HopperProduct {
       copy_box(to, map, line, depth, matrix, full);
     }
   }
-  /// If neighbouring lines (rows of a or columns of b) are contiguous, this is the number of bytes in shared memory
-  /// from 64 lines to the next 64 lines. With the other layout, the products ignore the value.
+  /// The distance in shared memory, in bytes, from one block of 64 lines (rows of a or columns of b) to the next. It is
+  /// needed if neighbouring lines are contiguous (along_lines). With the other layout, the products ignore the value.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
   /// Returns the distance in shared memory from position 0 to position d of a tile's depth, in units of 16 bytes. A
@@ -190,7 +190,8 @@ class HopperProduct {
 
   /// Stores the sums of a warp's 16 rows directly from registers, plus the values of addend(), and returns true. It
   /// stores nothing and returns false unless all of these rows and all columns of the tile exist and are aligned. The
-  /// loop has no branches, because each scheduler has only two warps, too few to hide much latency.
+  /// loop has no branches, because each warp scheduler of the multiprocessor has only two multiplying warps, which are
+  /// too few to hide much latency.
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;

@@ -77,7 +77,8 @@ struct HopperTiles {
 
 /// A thread's position in the ring buffer of its thread block: the current stage (the memory for one tile of each
 /// factor), and the phase, which changes between 0 and 1 after each round through all stages. Each stage has two
-/// barriers, `full` and `empty`.
+/// barriers. `full` completes a phase when the copies into the stage have arrived. `empty` completes a phase when all
+/// multiplying warps have finished reading the stage.
 class HopperRing {
  public:
   __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}

@@ -63,9 +63,9 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// The number of neighbouring columns that a lane (one of the threads that share a row) processes at a time, for the
-/// functor F. Rows of doubles, which are meant for checks, are divided between as many warps as rows of floats, but a
-/// lane processes one double at a time.
+/// The number of neighbouring columns that a lane (one of the threads that share a row) processes at a time in functor
+/// F. A lane processes only one double at a time. for_rows nevertheless uses this number to choose how many warps share
+/// a row of doubles; doubles are meant for checks.
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>

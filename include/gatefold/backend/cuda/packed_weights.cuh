@@ -81,8 +81,8 @@ class PackedWeights {
     copy_rows(from + copy.matrix.scales_at(copy.experts), of.experts * of.scale_rows(), 2 * copy.matrix.stride,
               reinterpret_cast<std::byte*>(scales), 2 * of.columns, 2 * of.columns);
   }
-  /// Copies numbers and scales, which are in the order of files, to the device, and waits until the copies are
-  /// complete.
+  /// Copies numbers and scales to the device, and waits until the copy is complete. On the host, they have the order of
+  /// QuantisedBytes.
   /// @param address  the address that reserve_quantised returned
   void read_quantised(cudaStream_t stream, const float* address, const QuantisedBytes& of, const std::byte* numbers,
                       const Bfloat16* scales) {

@@ -32,8 +32,8 @@ struct alignas(16) Staging {
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
   static_assert(stages >= 2,
                 "gatefold: stages must be at least 2, because one tile is read while the next one is loaded");
-  // The sums of a tile pass through shared memory in several passes. pass_parts is the number of column parts of the
-  // tile in one pass.
+  // The sums of a tile pass through shared memory in several passes. In each pass, a thread writes pass_parts of its
+  // patches (4 × 4 sums), all in the same rows.
   static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
@@ -57,8 +57,8 @@ struct Place {
   TilePart part;
 };
 
-/// The sums of one thread, a part of its thread block's tile of a product op(a) op(b_m). op is the identity or the
-/// transpose; there are one or two second factors b_m.
+/// The sums of one thread. The sums of all threads of a block are one tile of the products op(a) op(b_m). op is the
+/// identity or the transpose; there are one or two second factors b_m.
 /// @tparam Stays  whether the block computes further tiles after this one. The loop that applies the epilogue is then
 ///                not unrolled, because it would have too few registers
 template <class Shape, int Matrices, bool Stays, class T>

@@ -12,8 +12,8 @@ namespace gatefold::detail_::device {
 /// position in a line. A thread moves groups of four neighbouring weights. From load() to store(), it keeps their
 /// stored bits in registers.
 ///
-/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the end of a line, it
-/// writes 0.
+/// The kernel does not store the sums of lines past the last line. For these lines, the loader reads the last lines
+/// again. Past the end of a line, the loader writes 0.
 template <int Lines, int Depth, int Threads>
 class QuantisedLoader {
   static constexpr int kFours = Lines * Depth / 4 / Threads;

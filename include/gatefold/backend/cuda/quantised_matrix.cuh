@@ -30,7 +30,8 @@ struct QuantisedFour {
 /// Weights of 8 or 4 bits [experts, depth, columns] in device memory (core/weights.hpp), in this order:
 ///
 ///     numbers  int8: [experts, depth, stride], a byte q for each weight
-///              int4, mxfp4: [experts, ⌈depth / 2⌉, stride], rows 2 i in the lower and 2 i + 1 in the upper half
+///              int4, mxfp4: [experts, ⌈depth / 2⌉, stride], a byte for two weights of a column: row 2 i in its lower
+///              half, row 2 i + 1 in its upper half
 ///     scales   [experts, ⌈depth / 32⌉, stride] bfloat16
 ///
 /// `stride` is `columns` rounded up to a multiple of 4, so that kernels read four neighbouring weights at once. The

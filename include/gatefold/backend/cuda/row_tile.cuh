@@ -19,8 +19,8 @@ struct RowTile {
   Index expert = -1, row = 0;
 };
 /// Returns the position of tile number `tile`. The rows of each expert in `range` are divided into tiles of `rows`
-/// rows, and the tiles are numbered expert by expert. After the last tile, the expert of the result is −1. All lanes of
-/// a warp call it together, independently of other warps.
+/// rows, and the tiles are numbered expert by expert. If `tile` is not less than the number of tiles, the expert of the
+/// result is −1. All lanes of a warp call this function together, independently of other warps.
 __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile,
                                         const RowRange& range = {}) {
   constexpr unsigned all = 0xffffffffu;

@@ -29,8 +29,8 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 /// lines are contiguous, they are copied asynchronously. Other lines are kept in registers from load() to store(),
 /// which transposes them. Rounded weights are also kept in registers, because they are converted from bfloat16.
 ///
-/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the end of a line (the
-/// depth), it writes 0.
+/// The kernel does not store the sums of lines past the last line. For these lines, the loader reads the last lines
+/// again. Past the end of a line (the depth), the loader writes 0.
 /// @tparam Whole  whether all groups of four values of the factor are known to exist completely and to be aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {

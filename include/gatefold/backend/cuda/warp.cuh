@@ -12,9 +12,9 @@
 namespace gatefold::detail_::device {
 
 /// The lanes (threads) that process a row together on a device: a warp, or an aligned part of one (backend/lanes.hpp).
-/// The lanes exchange sums and maxima in a butterfly pattern, so that every lane computes the same bits. Exceptions are
-/// maxima with NaN and the sign of a maximum of zero. Sums, maxima and of_first also order memory: after such a call, a
-/// lane can read values that the other lanes wrote before the call.
+/// The lanes exchange sums and maxima in a butterfly pattern, so that every lane computes the same bits. Only a maximum
+/// can differ between lanes: if a value is NaN, or in its sign if it is zero. Sums, maxima and of_first also order
+/// memory: after one of these calls, a lane can read values that the other lanes wrote before the call.
 ///
 /// The functions compile for the host too, because functors are compiled for host and device, but must only run on the
 /// device.

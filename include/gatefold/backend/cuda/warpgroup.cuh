@@ -86,10 +86,10 @@ __device__ void set_registers() {
 #endif
 }
 
-/// Returns the descriptor by which wgmma products read a matrix in shared memory. The matrix has the 128-byte swizzle,
-/// and 1024 bytes from eight rows to the next eight.
-/// @param block_bytes  if neighbouring lines are contiguous (along_lines), the number of bytes from 64 lines to the
-///                     next 64
+/// Returns the descriptor by which wgmma products read a matrix in shared memory. The matrix has the 128-byte swizzle.
+/// Each group of eight rows begins 1024 bytes after the previous group.
+/// @param block_bytes  if neighbouring lines are contiguous (along_lines), the distance in bytes from one block of 64
+///                     lines to the next
 __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, std::uint32_t block_bytes) {
   return std::uint64_t(((address & 0x3ffff) >> 4) | (block_bytes >> 4 << 16)) |
          (std::uint64_t((1u << 30) | (1024 >> 4)) << 32);

@@ -22,7 +22,7 @@ struct GateOutcome {
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;      // [N] mask: 1 = item, 0 = padding; empty: no padding
   View<const T, 2, B> rank{};     // [N, E] values by which the experts were ranked, before noise was added
-  NoisyRank<const T, B> noisy{};  // rank plus noise, and its deviation; empty without noise or a function `noisy`
+  NoisyRank<const T, B> noisy{};  // noisy ranks and deviations; empty if the selection drew no noise or has no `noisy`
 };
 /// Gradients of auxiliary losses with respect to the members of GateOutcome. The views of `noisy` are empty if those of
 /// GateOutcome::noisy are empty.

@@ -12,7 +12,7 @@ GATEFOLD_FUNCTORS((class T, class B), SigmoidShares, SequenceLoss, MeanOfSequenc
 ///
 ///     loss = weight · (1/G) Σ_g E Σ_e f[g,e] P[g,e],   P[g,e] = mean of s[n,e] over the items n of sequence g     (1)
 ///     f[g,e] = share of expert e in the picks of sequence g                                             (2)
-///     s = q   (otherwise),   s[n,e] = σ(z[n,e]) / Σ_f σ(z[n,f])   (sigmoid)                              (3)
+///     s = q by default,   s[n,e] = σ(z[n,e]) / Σ_f σ(z[n,f]) if `sigmoid` is true                        (3)
 ///
 /// At perfect balance in each of the G sequences, the loss is `weight`. f counts all picks, including picks that were
 /// dropped because of a capacity. A count has no derivative, so the gradient flows only through P. Sequences that

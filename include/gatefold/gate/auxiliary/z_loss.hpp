@@ -11,7 +11,7 @@ GATEFOLD_FUNCTORS((class T, class B), SquaredLogSumExp, ScaleByCount, ZLossBackw
 
 /// An auxiliary loss that keeps the logits z [N, E] of a gate small. It is the mean squared log-sum-exp of the items.
 ///
-///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (2)
+///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (1)
 ///
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
 /// @throws ArgumentError unless weight is finite
