@@ -7,7 +7,7 @@
 
 // Times two layers of published decoders with their true sizes and random weights: reading a prompt of 512 tokens,
 // generating one more token with a KV cache, and a training step on 512 tokens. The vocabulary has only 1024 tokens.
-// Only the training step includes the output layer. peers/decoder_torch.py measures the same three times with
+// Only the training step includes the output layer. peers/decoder_torch.py takes the same three measurements with
 // transformers.
 namespace {
 
@@ -15,7 +15,7 @@ using namespace bench;
 
 constexpr Index kPrompt = 512;
 
-/// OLMoE-1B-7B.
+/// Returns the sizes of two layers of OLMoE-1B-7B.
 DecoderSizes olmoe() {
   return {.vocabulary = 1024,
           .model_dim = 2048,
@@ -26,7 +26,7 @@ DecoderSizes olmoe() {
           .hidden_dim = 1024,
           .renormalise = false};
 }
-/// Qwen3-30B-A3B.
+/// Returns the sizes of two layers of Qwen3-30B-A3B.
 DecoderSizes qwen3() {
   return {.vocabulary = 1024,
           .model_dim = 2048,

@@ -2,7 +2,7 @@
 
 #include "support/beside.hpp"
 
-// Times one mixture-of-experts layer for the sizes that have a performance goal (shared/targets.md).
+// Times one mixture-of-experts layer for the sizes that have a performance goal (GOALS in bench/table.py).
 namespace {
 
 using namespace bench;

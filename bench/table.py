@@ -9,7 +9,7 @@ import subprocess
 import sys
 from datetime import date
 
-# Goals (row, counter, relation, goal) of shared/targets.md, for all names that begin with `row`.
+# Performance goals (row, counter, relation, goal). A goal applies to all names that begin with `row`.
 GOALS = [
     ("layer_forward/T:4096/D:512/H:2048/E:8/K:2", "peak_share", ">=", 0.90),
     ("layer_forward/T:4096/D:352/H:352/E:16/K:2", "peak_share", ">=", 0.85),

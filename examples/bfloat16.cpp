@@ -21,8 +21,10 @@ int main() {
     if (step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, loss);
   }
 
-  const auto frozen = freeze(ctx, std::move(trainer.params));  // rounds as the products do: the same bits,
-  Carry<decltype(model), float, CpuBf16> carry;                // half the bytes to read
+  // Rounds the weights of the experts once, as every product would do. So y has the same bits, and inference reads half
+  // as many bytes of these weights.
+  const auto frozen = freeze(ctx, std::move(trainer.params));
+  Carry<decltype(model), float, CpuBf16> carry;
   Tensor<float, 2, CpuBf16> y(256, 32);
   model.begin(ctx, frozen.params, x.extent(0), carry);
   infer(model, ctx, frozen, x, carry, y);

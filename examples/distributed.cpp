@@ -25,7 +25,7 @@ void train(auto& shard) {
     const double loss = trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
     if (step % 50 == 0 && shard.index() == 0) std::printf("step %3d  loss %.9f\n", step, loss);
     loads.add(shard, trainer);
-    if (step % 100 == 99) dist::rebalance(shard, trainer, loads);  // spreads busy experts; no bit changes
+    if (step % 100 == 99) dist::rebalance(shard, trainer, loads);  // spreads busy experts; results keep the same bits
   }
 }
 

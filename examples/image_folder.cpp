@@ -34,7 +34,8 @@ int main() {
   // [/snippet]
   // [snippet model]
   Cpu::Context ctx;
-  const ImagePatches patches{images.rows, images.columns, images.channels, 4, 128, 64};  // of 4 x 4, mean 128 ± 64
+  // Patches of 4 x 4 pixels. A pixel value v becomes (v − 128) / 64.
+  const ImagePatches patches{images.rows, images.columns, images.channels, 4, 128, 64};
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, Mlp<Gelu>{32, 64}};
   const Chain model{patches, PerToken{patches.patches(), Linear{patches.patch_dim(), 32}},
                     PerToken{patches.patches(), Residual{update::Plain{}, PreNorm{LayerNorm{}, mixture}}},

@@ -60,7 +60,7 @@ int main() {
   // [snippet stability]
   const auto j = jacobian(ctx, mixture, first, x.view().rows(0, 1));  // ∂u/∂x at one item
   auto sigma = cpu::eigenvalues(j.view());
-  for (auto& v : sigma) v = -v;  // f = −u
+  for (auto& v : sigma) v = -v;  // stability() expects the eigenvalues of −∂u/∂x
   const metric::Stability s = metric::stability(sigma, mu, gamma);
   std::printf("%s: radius %.3f, real parts of sigma from %.3f to %.3f\n", s.stable ? "stable" : "not stable", s.radius,
               s.smallest, s.largest);

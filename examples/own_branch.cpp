@@ -12,7 +12,7 @@ struct TokenShift {  // u[n,d] = w[d] x[n−1,d], and 0 at the first item of eac
     Tensor<T, 1, B> weight;  // [D]
     GATEFOLD_PACK(weight)
   };
-  template <class T, class B> struct Shift {  // to[n] (+)= w ⊙ from[n + by], unless that is in another sequence
+  template <class T, class B> struct Shift {  // to[n] (+)= w ⊙ from[n + by], or 0 if item n + by is in another sequence
     Index length, by;
     bool add;
     View<const T, 1, B> weight;

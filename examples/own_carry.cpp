@@ -13,7 +13,7 @@ struct MovingMean {  // s ← β s + (1 − β) u(x),   y = x + s,   s = 0 befor
     update::Pass pass{};   // reports a second pass without begin
     GATEFOLD_PACK(mean)
   };
-  template <class T> struct Step {  // u is in y
+  template <class T> struct Step {  // on entry, y holds u
     T beta;
     const T* x;
     T *s, *y;
@@ -22,7 +22,7 @@ struct MovingMean {  // s ← β s + (1 − β) u(x),   y = x + s,   s = 0 befor
       y[i] = x[i] + s[i];
     }
   };
-  template <class T> struct StepBackward {  // ds: in, the gradient of s after the layer; out, of s before it
+  template <class T> struct StepBackward {  // ds in: gradient of s after the layer; ds out: gradient of s before it
     T beta;
     const T* dy;
     T *ds, *du;

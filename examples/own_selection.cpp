@@ -18,7 +18,7 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
     GATEFOLD_HD void operator()(Index n) const {
       T sum = 0;
       for (Index j = n * most; j < (n + 1) * most; ++j) {
-        item(j) = n, expert(j) = no_pick, weight(j) = 0;  // a place that no pick uses
+        item(j) = n, expert(j) = no_pick, weight(j) = 0;  // an unused place, unless a pick is written below
         if (sum >= p) continue;
         Index best = -1;  // the best expert after the previous pick; ties to the lower index, NaN last
         for (Index e = 0; e < q.extent(1); ++e)

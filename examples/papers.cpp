@@ -43,8 +43,8 @@ int main() {
   Extra<decltype(similar), float, Cpu> sequences;
   sequences.mixing.length = length;  // only tokens of one sequence share
 
-  // Alternatively, tokens that attend to each other share them: a Block passes the attention to the gate, and the
-  // gradient back.
+  // Alternatively, tokens that attend to each other share their probabilities. A Block passes the attention trace to
+  // the gate in forward, and the gradient of the trace to the attention in backward.
   const Block attending{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
                         Residual{update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}}};
   Extra<decltype(attending), float, Cpu> attention;

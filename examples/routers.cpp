@@ -87,7 +87,7 @@ int main() {
     // [snippet competition]
     const Mixture mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
                           Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}};
-    const Competition branch{mixture, 0.1};  // each step competes with probability 0.1
+    const Competition branch{mixture, 0.1};  // with probability 0.1, a step is a competition of all experts
     Trainer trainer{ctx, Residual{update::Plain{}, branch}, MeanSquaredError{}, optim::AdamW{.lr = 3e-3}, Seed{1}};
     double loss = 0;
     for (std::uint64_t step = 0; step < 200; ++step) {

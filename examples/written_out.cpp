@@ -7,7 +7,7 @@ using namespace gatefold;
 
 int main() {
   // [snippet written-out]
-  Cpu::Context ctx;                                // machine
+  Cpu::Context ctx;                                // threads and scratch memory
   const Stack model{Residual{update::HeavyBall{},  // options
                              Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}}, Mlp<Gelu>{32, 64}}},
                     4};
@@ -28,7 +28,7 @@ int main() {
     MeanSquaredError{}.forward<float, Cpu>(ctx, y, target, loss);
     MeanSquaredError{}.backward<float, Cpu>(ctx, y, target, dy);
 
-    model.begin(ctx, params, x.extent(0), dcarry);  // zero: the carry after the last layer is not read
+    model.begin(ctx, params, x.extent(0), dcarry);  // zeros, because the carry after the last layer is not read
     set_zero(ctx, grads);                           // backward adds to the gradients; the caller zeroes them
     set_zero(ctx, dx);
     backward(model, ctx, params, x, saved, dy, dcarry, dx, grads);

@@ -36,13 +36,15 @@ def backward(t, d, h, e, k):
     """Returns the name, operations and bytes of each part of backward. dx and gradients are read and written."""
     s, used = t * k, min(e, t * k)
     return [
-        ("update", t * d, 12 * t * d),  # dy; dx
-        ("combine", 3 * s * d, 4 * (t * d + 2 * s * d) + 24 * s),  # du, z; dz, index and weight of picks
-        ("down", 2 * s * h * d, 4 * (s * d + used * h * d + 3 * s * h)),  # dz, weights, hidden; activated, adjoint
+        ("update", t * d, 12 * t * d),  # reads dy; reads and writes dx
+        ("combine", 3 * s * d, 4 * (t * d + 2 * s * d) + 24 * s),  # reads du, z; writes dz; 24 bytes for each pick
+        # Reads dz, weights and hidden; writes the activated values and the adjoint.
+        ("down", 2 * s * h * d, 4 * (s * d + used * h * d + 3 * s * h)),
         ("up", 2 * s * d * h, 4 * (s * h + used * d * h + s * d)),
         ("weights", 4 * s * d * h, 4 * (2 * s * h + s * d + min(s, t) * d + 4 * used * d * h)),
         ("dispatch", s * d, 4 * (s * d + 2 * t * d) + 8 * (s + t)),
-        ("gating", 4 * t * d * e, 4 * (3 * t * d + 3 * d * e + 2 * e + t * e) + 16 * s),  # x, dx, weights, q; picks
+        # Reads x, weights, q and picks; reads and writes dx and the gradients.
+        ("gating", 4 * t * d * e, 4 * (3 * t * d + 3 * d * e + 2 * e + t * e) + 16 * s),
     ]
 
 

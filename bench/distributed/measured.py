@@ -2,10 +2,10 @@
 
 A file is a JSON list, or one object per line, of {"ranks": R, "shards": C, "items": N, "dim": D, "hidden": H,
 "experts": E, "k": K, "seconds": s, "seconds_exchange": s, "bytes": b}: R processes with C/R shards each (C = 0: one
-process and no shards), and a batch of N items in all. The seconds are those of forward, backward and a step of Sgd, and
-their part inside exchanges, the mean over the shards. The bytes are what all shards together send to others in a step.
-A row may also have "bytes_floor", their lower bound without gradients, and "skew" (s of Zipf's law) or "loads" (picks
-of each expert).
+process and no shards), and a batch of N items in all. "seconds" is the time of forward, backward and a step of Sgd on
+the slowest shard. "seconds_exchange" is the time inside exchanges, the mean over the shards. "bytes" are the bytes that
+all shards together send to other shards in a step. A row may also have "bytes_floor", a lower bound of these bytes
+without gradients, and "skew" (s of Zipf's law) or "loads" (picks of each expert).
 """
 import json
 import pathlib

@@ -43,8 +43,8 @@ class Model:
         return self.products * self.dim * self.hidden
 
     def replicated_parameters(self):
-        """Returns the number of parameters that all ranks hold: gates (weights and biases), and all outside layers
-        of experts."""
+        """Returns the number of parameters that all ranks hold: gates (weights and biases), and all parameters outside
+        the expert layers."""
         return self.dense_parameters + self.other_parameters + self.layers * (self.dim + 1) * self.experts
 
     def dense_flop(self):
@@ -98,8 +98,8 @@ class Options:
 
 @dataclass
 class Step:
-    """The predicted time of a step. `parts` are the seconds that are not hidden behind other work. Bytes are what a
-    rank sends on average."""
+    """The predicted time of a step. `parts` are the seconds that are not hidden behind other work, and `hidden` are the
+    hidden seconds. `moved` is the mean number of bytes that a rank sends, and `floor` a lower bound of this number."""
     parts: dict
     hidden: float
     moved: float
@@ -151,7 +151,7 @@ def volume(items, of_rank, of_node, per_node, forwarded):
         if not forwarded:
             between = max(between, total - in_node[a], (ranks - per_node) * mine)
     if forwarded:
-        within *= nodes  # a rank forwards the items of the ranks at its place in all nodes
+        within *= nodes  # a rank also forwards items of the ranks that have its position in the other nodes
         of_all = sum(of_node)
         between = max(max(of_all - n, (nodes - 1) * n) for n in of_node)
     return Volume(items * within, items * between)
@@ -201,8 +201,9 @@ class Planned:
         return self.slots(bytes_each) if self.options.combine == "slots" else self.rows(bytes_each)
 
     def dispatch(self):
-        """Returns the seconds of dispatch for a chunk of a layer, forward and backward. Forward includes the numbers
-        of rows and slots that shards send, and which row each slot reads; backward includes weights of slots."""
+        """Returns the seconds of dispatch for a chunk of a layer, forward and backward. If `index_bytes` is not 0,
+        forward includes the numbers of rows and slots that shards send, and the index of the row that each slot reads.
+        Backward then includes one value for the weight of each slot."""
         m = self.model
         forward, backward = self.rows(m.dim * m.dispatch_bytes), self.rows(m.dim * m.bytes)
         if m.index_bytes:
@@ -320,8 +321,9 @@ class Planned:
         return whole - exposed
 
     def bytes(self):
-        """Returns the mean bytes that a rank sends in a step, and their lower bound: a row for each further rank
-        that an item needs, and one back, forward and backward. Both include the gradients of what all ranks hold."""
+        """Returns the mean bytes that a rank sends in a step, and a lower bound. The lower bound has one row to each
+        other rank that an item needs and one row back, in forward and again in backward. Both numbers include the
+        gradients of the parameters that all ranks hold."""
         m, away = self.model, 1 - 1 / self.group
         rows, slots = sum(self.routing.needed) * away, sum(self.routing.rank_loads) * away
         back = slots if self.options.combine == "slots" else rows

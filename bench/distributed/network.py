@@ -54,8 +54,9 @@ class Network:
         return max(self.within.time(per_node - 1, volume.within), self.between.time(ranks - per_node, volume.between))
 
     def hierarchical_all_to_all(self, ranks, volume):
-        """Returns the seconds of an all-to-all in two steps: within the node to the rank with the place of the target,
-        and then between ranks of the same place.
+        """Returns the seconds of an all-to-all in two steps. First, a rank sends data within its node, to the rank that
+        has the same position in the node as the target. Then ranks of the same position in different nodes exchange
+        data.
 
             time(within; m − 1, W + B (m − 1)/m) + time(between; R/m − 1, B)                                    (3)
         """
@@ -64,8 +65,8 @@ class Network:
         return self.within.time(per_node - 1, gathered) + self.between.time(nodes - 1, volume.between)
 
     def forwarded_all_to_all(self, ranks, volume):
-        """Returns the seconds of an all-to-all that sends data once to each node that needs it. A rank there forwards
-        it while the rest arrives. `volume.within` is then all that the ranks of a node send each other.
+        """Returns the seconds of an all-to-all that sends data once to each node that needs the data. A rank of this
+        node forwards the data while the rest arrives. `volume.within` also contains the data that a rank forwards.
 
             max(time(within; m − 1, W), time(between; R/m − 1, B))                                              (4)
         """

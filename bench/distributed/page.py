@@ -67,8 +67,8 @@ SECTIONS = {"published": plan.published_table, "growth": growth, "variants": var
 
 
 def picture():
-    """Draws the steps that gatefold does, up to 512 ranks, because more would hide the rest, and steps with all
-    options."""
+    """Draws two panels: the steps of gatefold as it is, and steps with all options. The first panel ends at 512 ranks,
+    because higher bars would hide the rest."""
     panels = [("as gatefold does it", plan.RANKS[:7], Options()), ("with all options", plan.RANKS, Options(**plan.ALL))]
     return draw.draw(PAGE.with_name("steps.png"),
                      [(title, [(r, plan.step(*setup(), r, o)) for r in ranks]) for title, ranks, o in panels])

@@ -7,7 +7,7 @@ An item picks a set S of K distinct experts with weights w:
 Equal weights mean K random experts of E. If a rank serves the share f_e of the picks of each expert e, an item does not
 need this rank with probability
 
-    Π_e (1 + w_e (1 − f_e) x), its coefficient of x^K, over e_K(w)                                              (2)
+    [x^K] Π_e (1 + w_e (1 − f_e) x) / e_K(w),   [x^K]: the coefficient of x^K                                   (2)
 
 The expected number of distinct ranks is the sum of 1 − (2) over all ranks, exactly.
 """
@@ -147,8 +147,9 @@ def balanced(loads, ranks):
 
 
 def replicated(loads, ranks, spare=1):
-    """Places experts, and copies of busy ones in `spare` further places of every rank and in all empty places.
-    Copies serve equal parts of the items of an expert."""
+    """Places experts and copies of experts. The copies fill `spare` additional places on every rank, and all places
+    that are still empty. Each copy goes to the expert with the most load per copy. The copies of an expert serve equal
+    parts of its items."""
     copies = [1] * len(loads)
     places = max(-(-len(loads) // ranks), 1) * ranks + spare * ranks
     heap = [(-round(load, 12), e) for e, load in enumerate(loads)]

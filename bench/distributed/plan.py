@@ -30,7 +30,7 @@ VARIANTS = {"as given": {}, "gate own": {"gate": "own"}, "sums back": {"combine"
 
 
 def step(model, machine, network, ranks, options):
-    """Predicts a step. If it has more expert ranks than ranks, all ranks share one set of experts."""
+    """Predicts a step. If options.expert_ranks is larger than `ranks`, all ranks share one set of experts."""
     if options.expert_ranks > ranks:
         options = replace(options, expert_ranks=0)
     return Planned(model, machine, network, ranks, options).step()

@@ -1,8 +1,8 @@
 """Compares published figures (the rows of published.json) with the prediction of the plan for their setup.
 
 A row names a quantity (a function below), the machine, network and model, the ranks and the options. `stages` is the
-number of stages of a pipeline, and `ranks` those of one stage. Bandwidths are "logical", as DeepEP counts them: rows
-for the own node count too.
+number of stages of a pipeline, and `ranks` the number of ranks of one stage. Bandwidths are "logical", as DeepEP counts
+them: rows that a rank sends within its own node count, too.
 """
 from dataclasses import replace
 

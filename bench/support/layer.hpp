@@ -102,7 +102,7 @@ inline std::size_t add_peak(Rounds& rounds, int threads) {
   return rounds.measure([threads] { return fma_peak(threads); });
 }
 
-/// The layer sizes with a performance goal (shared/targets.md). Batches of 16 items or 1 item are decoding.
+/// The layer sizes with a performance goal (GOALS in bench/table.py). Batches of 16 items or 1 item are decoding.
 inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2},  {4096, 352, 352, 16, 2}, {512, 512, 2048, 8, 2},
                                      {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2},  {16, 512, 2048, 8, 2},
                                      {1, 512, 2048, 8, 2}};

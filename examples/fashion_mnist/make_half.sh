@@ -1,6 +1,6 @@
-# Sourced by the tests. make_half PATH COUNT writes PATH-images-idx3-ubyte and PATH-labels-idx1-ubyte, one half of a
-# made-up data set. IDX files have big-endian magic and extents, then bytes. Class c is a bright block in row c of a 5 x
-# 2 grid, plus noise.
+# Sourced by the tests. make_half PATH COUNT writes PATH-images-idx3-ubyte and PATH-labels-idx1-ubyte: the images and
+# labels of a made-up training or test set. IDX files have big-endian magic and extents, then bytes. An image of class c
+# has a bright block in row c / 2 and column c % 2 of a 5 x 2 grid, plus noise.
 make_half() {
   awk -v count="$2" -v images="$1-images-idx3-ubyte" -v labels="$1-labels-idx1-ubyte" 'BEGIN {
     be = sprintf("\\%03o\\%03o\\%03o\\%03o", 0, 0, int(count / 256), count % 256)

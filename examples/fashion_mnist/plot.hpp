@@ -47,7 +47,7 @@ inline std::string curves(const Picture& picture, double width, double height, d
   script << "set grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\nset border 3 lw 1 lc rgb '#808080'\n"
          << "set tics nomirror out scale 0.5\nset datafile missing 'NaN'\n";
   if (const std::size_t n = std::min(picture.loss.size(), picture.step.size()); n > 0) {
-    // The loss of single batches is noisy, so the curve shows the mean over a fortieth of the run.
+    // The logged losses are noisy, so a second curve shows their mean over about a fortieth of the run.
     const std::size_t window = n / 80 * 2 + 1;
     std::vector<std::vector<double>> rows;
     for (std::size_t i = 0; i < n; ++i) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh PROGRAM [LAUNCHER FLAG]: tests fashion_mnist on a small made-up data set.
-# - The bits are the same on any number of threads. On shards, they are also the same on any number of processes, which
-#   LAUNCHER FLAG R starts (for example mpirun -n R).
+# - The bits are the same on any number of threads. On shards, they are also the same on any number R of processes. The
+#   command LAUNCHER FLAG R starts R processes, for example mpirun -n R.
 # - Checkpoints work.
 # - Wrong options and files give one clear line and exit code 2.
 program=$1

@@ -50,7 +50,7 @@ stop=(--model "$dir/stop" --tokens 64 --prompt-ids "$(echo "$ids" | cut -d ' ' -
 run "${stop[@]}" --stop-ids "$first"
 expect_line "$(echo "$tokens" | until_stop "$first")"
 run "${stop[@]}"
-expect_line "$(echo "$tokens" | until_stop 2)"  # of config.json
+expect_line "$(echo "$tokens" | until_stop 2)"  # 2 is the eos_token_id in config.json
 echo "{\"eos_token_id\": [$first, $second]}" >"$dir/stop/generation_config.json"
 run "${stop[@]}"
 expect_line "$(echo "$tokens" | until_stop "$first" "$second")"

@@ -30,8 +30,8 @@ class Model {
   /// @param next  [N] the token after each token of x
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
-  /// Returns the measurements (ShardRecord) of all shards since the model was made, but only on the first shard. All
-  /// shards must call shards() together. Returns an empty list if the model is not trained on shards.
+  /// On the first shard, returns the measurements (ShardRecord) of all shards since the model was made. On other
+  /// shards, and if the model is not trained on shards, returns an empty list. All shards must call shards() together.
   virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;

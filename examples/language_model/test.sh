@@ -201,7 +201,8 @@ if ((${#launcher[@]} > 0)); then
   for kill in 1 2 3; do
     on_shards lost 3 &
     sleep "0.$((RANDOM % 9))"
-    # Kills the program but not its launcher, whose run would otherwise continue next to the following one.
+    # Kills one process of the program, not the launcher. Without the launcher, the run could continue at the same time
+    # as the next run.
     pkill -9 -f -n "^$program .*$dir/lost" && touch "$dir/killed_rank"
     wait $!
   done

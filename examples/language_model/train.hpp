@@ -92,7 +92,8 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   }
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
   const auto print_sizes = [&] {
-    const auto parameters = static_cast<long long>(model->parameters());  // all shards add up their numbers
+    // All shards must call parameters(), which adds up the numbers of all shards. So this call precedes the return.
+    const auto parameters = static_cast<long long>(model->parameters());
     if (!role.reports) return;
     if (role.alone) std::cout << model->summary() << std::flush;
     std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),

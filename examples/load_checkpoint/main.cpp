@@ -47,9 +47,10 @@ Tensor<float, 2, Cpu> input(const io::TensorFiles& files, Cpu::Context& ctx, Ind
 }
 
 // [snippet load]
-void run_block(const io::TensorFiles& files, const std::string& at) {    // "model.layers.0.block_sparse_moe."
+// `at` is the start of the names of the block's tensors, for example "model.layers.0.block_sparse_moe.".
+void run_block(const io::TensorFiles& files, const std::string& at) {
   const auto [experts, dim] = matrix(files, at + "gate.weight");         // [E, D]
-  const Index hidden = matrix(files, at + "experts.0.w3.weight").first;  // of [H, D]
+  const Index hidden = matrix(files, at + "experts.0.w3.weight").first;  // w3 is [H, D]
   const Mixture block{SoftmaxTopK{.scores = {.experts = experts, .bias = false}, .selection = {.k = 2}},
                       GatedMlp<Silu>{.model_dim = dim, .hidden_dim = hidden}};
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM OPTION...: tests the command line of a study on a small case, which the options make. The bytes are
-# the same on any number of threads and after a kill; stored runs are used only if they match; wrong options and files
-# give one clear line and exit code 2.
+# test.sh PROGRAM OPTION...: tests the command line of a study. Each OPTION is passed to PROGRAM to make the case small.
+# - The bytes are the same on any number of threads and after a kill.
+# - Stored runs are used only if they match.
+# - Wrong options and files give one clear line and exit code 2.
 program=$1
 shift
 small=(--quick --seeds 2 "$@")
@@ -209,7 +210,7 @@ case $(basename "$program") in
     run "$dir/close" --test 20 --study unequal --decay 0.7,0.7000001 || fail "close values: $(tail -n 1 "$dir/err")"
     [ "$(results "$dir/close" | grep -cE '"name": ".*\.decay0\.7(000001)?\.accuracy"')" -eq 4 ] &&
       [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values have the same name"
-    # Unknown results are printed as nan: those of clusters without items, or if outputs are NaN.
+    # A result that cannot be computed is printed as nan, for example if a cluster has no items or an output is NaN.
     run "$dir/few" --test 2 --study theorem,unequal --expert both --eta 0.1 --decay 0.01 &&
       grep -qE "\.smallest_cluster_accuracy +nan ± nan" "$dir/out" && grep -qE "\.own_error +nan ± nan" "$dir/out" ||
       fail "clusters without items: $(cat "$dir/out" "$dir/err")"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test_cuda.sh PROGRAM OPTION...: a small case of a study, which the options make, trained on a GPU. It gives the
-# numbers of the CPU up to rounding and the same bytes on any number of threads. A stored run of one backend is not used
-# for the other.
+# test_cuda.sh PROGRAM OPTION...: trains a small case of a study on a GPU. Each OPTION is passed to PROGRAM to make the
+# case small. The results equal the results on the CPU up to rounding, and have the same bytes on any number of threads.
+# A stored run of one backend is not used for the other.
 program=$1
 shift
 small=(--quick --seeds 1 "$@")
@@ -26,7 +26,7 @@ for of_case in "$dir"/second/runs/*; do
 done
 # Stored runs of the CPU name no backend, so that runs of older versions stay valid.
 grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
-# Both compute in float, but sum in another order.
+# The CPU and the GPU compute in float, but add numbers in different orders.
 join -t , <(results first) <(results second) | awk -F , '
   { apart = $2 - $3; if (apart < 0) apart = -apart; most = $2 < 0 ? -$2 : $2
     if (!(apart <= 1e-5 * most + 1e-9)) { print "of the CPU and others: " $0; bad = 1 } }

@@ -67,8 +67,8 @@ struct MeanOfPositionsBackward {
 /// Source: paper 000, sec. 6, which does not say how the positions become one output. The mean over positions is used
 /// instead of a class token, as in Beyer et al. 2022, arXiv:2205.01580.
 /// @param x [N, length · token_dim] in items, z [S, outputs] out
-/// @param blocks   number of blocks, each a TransformerExpert<Gelu>. Stage II of ThreeStage trains their tensors under
-///   "attention…"
+/// @param blocks   number of blocks, each a TransformerExpert<Gelu>. Stage II of ThreeStage trains the tensors of the
+///   blocks in which a part of the name begins with "attention"
 /// @param initial  initial values of all weights except the positions, whose initial values are from N(0, 0.02²)
 /// @throws ArgumentError unless all sizes are at least 1 and `heads` divides `model_dim`
 /// @cost   blocks · (8·S·L·D² + 4·S·L²·D + 4·S·L·D·H) + 2·S·L·token_dim·D flop

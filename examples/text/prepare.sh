@@ -5,8 +5,8 @@
 #   gcide, gcide_words    the Collaborative International Dictionary of English, one paragraph per line: 4.8 million
 #                         words, 28.8 million characters
 # Each has train.txt, valid.txt and test.txt. In *_words, punctuation marks are separate words, as in WikiText.
-# SPLIT_TEXT is that program (built in build/release if not given), TEXT is bible or gcide (both if not given). Prints
-# sizes and counts.
+# SPLIT_TEXT is the program split_text. If it is not given, it is built in build/release. TEXT is bible or gcide. If no
+# TEXT is given, both texts are made. Prints sizes and counts.
 #
 # Why this dictionary: it has several million words of English, it is not a manual of a program, and it is free to copy
 # (Webster's of 1913 with its quotations). The largest running text found, `anarchism`, has 1.9 million. The
@@ -20,8 +20,8 @@ for text in "${@:3}"; do
   [[ $text == bible || $text == gcide ]] ||
     { echo "prepare.sh: expected the text bible or gcide, got $text" >&2; exit 2; }
 done
-# The parts alternate in stretches of about 1,500 verses or 2,500 paragraphs, because the end of a sorted or mixed book
-# is not a fair test.
+# The training, validation and test parts alternate in stretches of about 1,500 verses or 2,500 paragraphs. The end of
+# the text is not a fair test, because gcide is sorted by word and the Bible consists of different books.
 bible_stretches=20 gcide_stretches=100
 
 if [[ $texts == *" bible "* ]]; then install_packages bible-kjv; fi

@@ -1,7 +1,8 @@
 # Sourced by the tests of programs that train. The checks hold for all these programs. Before sourcing, the test sets
 #   program   the program                  data   options that name its data
 #   items     the unit of its steps        end    options of the small run that only its final report needs
-# After sourcing, it writes $dir/small.json, a run of 60 steps in which each step is a line of the metrics.
+# After sourcing, the test writes the options of a run to $dir/small.json. The run has 60 steps, and writes a line of
+# metrics for each step.
 source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 # run OPTION...: runs the small configuration; its output goes to out and err.
 run() { "$program" --config "$dir/small.json" "${data[@]}" "$@" >"$dir/out" 2>"$dir/err"; }

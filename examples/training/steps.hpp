@@ -29,8 +29,8 @@ namespace training {
 /// @param step      step() runs one step of the model and returns the loss before the step
 /// @param validate  validate() returns the value of the goal
 /// @param routing   routing() returns the routing of some validation items, which are the same each time
-/// @param say       say(loss, value) returns a text about the training loss and the value of the goal, for the progress
-///   line
+/// @param say       say(loss, value) returns a text about the training loss and the value of the goal, for the line
+///   that is printed after each validation
 /// @param role      role of this process or shard; all processes and shards of one run save and stop together
 /// @return true if the run has reached its last step
 template <class Model, class Options, class Step, class Validate, class Route, class Say>

@@ -42,8 +42,8 @@ done
   [ "$(for state in "$dir"/*.*/state.safetensors; do sha256sum <"$state"; done | sort -u | wc -l)" -eq 5 ] ||
   fail "expected five different models"
 
-# Random changes of the images and label smoothing: each option changes the run. A run with all of them has the same
-# bytes on 2 threads and after a stop, and goes on without the options.
+# Random changes of the images and label smoothing: each option changes the run. A run with all of these options has the
+# same bytes on 2 threads and after a stop. The command that continues the run need not repeat the options.
 changes=(--flip --crop 2 --mixup 0.4 --label-smoothing 0.1)
 states=()
 for of in "" "--flip" "--crop 2" "--mixup 0.4" "--label-smoothing 0.1"; do

@@ -2,7 +2,7 @@
 
 // The library with its CUDA backend, for files that nvcc compiles.
 
-// Each header comes after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes itself. The script tests/structure/order.sh checks this order.
 // clang-format off
 #include "gatefold/policies.hpp"
 #include "gatefold/backend/cuda/elements.cuh"

@@ -1,8 +1,9 @@
 #pragma once
 
-// Explicit template instantiations, for float and double, of loops over elements and rows, and of member functions of
-// policies, that most models use. Programs that link them compile faster. Most matrix products are instantiated in
-// backend/cpu/kernels.hpp. gatefold.hpp includes this file if GATEFOLD_KERNELS is defined.
+// Explicit template instantiations that most models use: loops over elements and rows, and member functions of
+// policies, for float and double. A program that links the CMake target gatefold::kernels does not instantiate these
+// templates itself, so it compiles faster. Most matrix products are instantiated in backend/cpu/kernels.hpp.
+// gatefold.hpp includes this file if GATEFOLD_KERNELS is defined.
 
 #include "gatefold/gatefold.hpp"
 

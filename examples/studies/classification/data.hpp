@@ -157,7 +157,8 @@ struct Data {
 /// Reads the text for pre-training, train.txt and valid.txt of a folder, and two files of sentences.
 /// @param length     the number of words of a sentence that are kept
 /// @param threshold  words that occur less often in the text are replaced by the unknown word
-/// @param of_sentences  the same for the training sentences, for words that the text does not have
+/// @param of_sentences  words that are not in the text and occur less often than this in the training sentences are
+///   replaced by the unknown word
 /// @throws FileError if a file is missing or has another format, or if the training sentences have only one class
 inline Data read_data(const std::filesystem::path& text, const std::filesystem::path& sentences,
                       const std::filesystem::path& tested, Index length, Index threshold, Index of_sentences) {

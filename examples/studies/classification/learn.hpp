@@ -26,8 +26,9 @@ struct Job {
   Data data{};
 };
 
-/// These functions train a classifier whose language model has the gate of their name: without mixing,
-/// similarity-aware, attention-aware. Each is in a separate file, so that they compile in parallel.
+/// These functions train a classifier. The language model has a gate without mixing in learn_plain, a similarity-aware
+/// gate in learn_similarity, and an attention-aware gate in learn_attention. Each function is in a separate file, so
+/// that they compile in parallel.
 /// @param pretrained  if false, the language model keeps its initial weights, and only the fine-tuning trains it
 /// @return `correct`, the number of test sentences that are classified correctly after each epoch; `perplexity` of the
 ///   validation text before the fine-tuning

@@ -1,6 +1,7 @@
 // Paper 002, Graph of Tokens, table 3: trains language models on a text, replaces their output layer by a
-// classification head, and trains all weights on sentences with labels. Compares routers that share probabilities among
-// similar words, or among words that attend to each other, with a router that does not, each also without pre-training.
+// classification head, and trains all weights on sentences with labels. Compares a router that does not share
+// probabilities with routers that share them among similar words, or among words that attend to each other. Each router
+// is also compared without pre-training.
 //
 //   classification [--quick] [--seeds 5] [--gate plain,similarity,attention] [--data FOLDER/train.tsv] …
 //
@@ -26,7 +27,7 @@ struct Options {
   Setting setting{.steps = 800};
   Tuning tuning{};
   std::filesystem::path text{}, data{}, test{};
-  Index threshold = 2;  // of the words that only sentences have
+  Index threshold = 2;  // words that only the sentences have are kept if they occur at least this often
   std::vector<std::string> gates{"plain", "similarity", "attention"}, starts{"pretrained", "random"};
 };
 

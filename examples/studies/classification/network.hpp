@@ -19,7 +19,8 @@ namespace studies::classification {
 
 using namespace gatefold;
 
-/// A language model in pre-training that gives away its weights.
+/// A language model in pre-training. weights() gives access to its parameters, so that learn() can move them into the
+/// classifier.
 template <class ModelT>
 struct PreTrained : lm::Network<Cpu, ModelT> {
   using lm::Network<Cpu, ModelT>::Network;

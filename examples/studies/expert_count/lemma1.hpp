@@ -14,10 +14,10 @@
 /// Tests Lemma 1 of paper 003: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞. Here p and p̂ are the routing probabilities of M experts with
 /// scores h and ĥ and uniform noise. Searches for the largest ratio of the two norms.
 ///
-/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m') with noise r, and h_m − Z changes
-/// by at most 2 ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the
-/// best expert changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size in kSizes must be so small that this ratio exceeds
-/// M² for every possible M.
+/// With noise r and Z = max_{m' ≠ m} (h_m' + r_m'), p_m is the mean of min(max(1 + h_m − Z, 0), 1) over r. If the
+/// scores change from h to ĥ, h_m − Z changes by at most 2 ‖h − ĥ‖∞. Therefore no ratio exceeds 2, for any M. Without
+/// noise, p is one-hot and there is no bound: if the best expert changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size
+/// in kSizes must be so small that this ratio exceeds M² for every possible M.
 namespace studies::expert_count::lemma1 {
 
 inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // values of ‖h − ĥ‖∞

@@ -17,7 +17,8 @@ struct Case {
   Cpu::Context ctx{1};
   SignalMixture law = SignalMixture::expert_count(4);
   Signals signals = law.signals<float, Cpu>(ctx, Seed{1});
-  Sample sample = law.draw<float, Cpu>(ctx, signals, Seed{2}, 1500);  // cluster_errors() computes them in two parts
+  // 1500 items, so that cluster_errors() computes them in two parts.
+  Sample sample = law.draw<float, Cpu>(ctx, signals, Seed{2}, 1500);
 };
 
 }  // namespace

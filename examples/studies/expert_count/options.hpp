@@ -24,7 +24,8 @@ struct Options {
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
   bool self_check = false;
-  std::function<bool(const char* option)> given = [](const char*) { return false; };  // on the command line
+  // Returns true if the option is on the command line.
+  std::function<bool(const char* option)> given = [](const char*) { return false; };
 
   std::vector<std::string> kinds() const {
     return expert == "both" ? std::vector<std::string>{"mlp", "cnn"} : std::vector<std::string>{expert};

@@ -15,8 +15,8 @@
 /// with the published ones.
 namespace studies::expert_count::reference {
 
-/// Results that Chen et al. 2022 published in notebooks. A mixture has the mean and the standard deviation (with n, not
-/// n − 1) of ten runs on one data set. A single network has the result of one run.
+/// Results that Chen et al. 2022 published in notebooks. A mixture has the mean and the standard deviation (divided by
+/// n, not by n − 1) of ten runs on one data set. A single network has the result of one run.
 struct Published {
   std::array<double, 2> cubic_accuracy, cubic_entropy, linear_accuracy, linear_entropy;  // mean, deviation
   double single_linear, single_cubic;

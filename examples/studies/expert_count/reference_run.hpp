@@ -33,8 +33,8 @@ struct ReferenceRun {
 /// - Experts have biases.
 /// - Inputs are ten times as large.
 /// - Tests have noise, too.
-/// - Training ends at the first loss that is not a new minimum and is at most 0.314, or more than 0.02 above the
-///   minimum.
+/// - A loss that is above the smallest loss so far ends training in two cases: it is at most 0.314, or it is more
+///   than 0.02 above the smallest loss.
 Json train_reference(const ReferenceRun&, const Report&);
 /// Trains one network without a gate, with 40 channels per logit, by Adam.
 Json train_single(const ReferenceRun&, const Report&);

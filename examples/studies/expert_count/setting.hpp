@@ -13,11 +13,11 @@ inline constexpr Index kClusters = 4, kDim = 50;  // K clusters, and d values pe
 
 /// One run of the layer of paper 003, and all values that its result depends on.
 ///
-/// Defaults are the values of the paper. Values that the paper does not print are those of the code of Chen et al.
-/// (uclaml/MoE), whose setup and learning rates the paper repeats. n, T, σ₀ and the factor of ten on the inputs belong
-/// together: with inputs of size one, 501 steps of length 0.001 move an expert by at most 0.5, and the loss would
-/// hardly leave log 2. For a cubic activation, the factor is equivalent to an expert rate of 0.01, a router rate of 10
-/// and ten times σ₀.
+/// Defaults are the values of the paper. Values that the paper does not print are taken from the code of Chen et al.
+/// (uclaml/MoE), because the paper repeats the setup and the learning rates of that code. The number of training items,
+/// the number of iterations, σ₀ and the factor of ten on the inputs should be used together. With inputs of size one,
+/// 501 steps of length 0.001 would move an expert by at most 0.5, and the loss would stay near its initial value log 2.
+/// For a cubic activation, the factor is equivalent to an expert rate of 0.01, a router rate of 10 and ten times σ₀.
 struct Setting {
   std::string expert = "mlp";        // mlp: a router per patch; cnn: one router for all patches
   std::string activation = "cubic";  // activation in the paper's proofs; its main text names none

@@ -68,7 +68,8 @@ struct Streamed : ExpertT<Act> {
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// Returns the row of `saved.pre` for patch l of slot s. The rows have the order of Positions.
+    /// Returns the row of `saved.pre` for patch l of slot s. The rows have the order of Positions
+    /// (expert/positions.hpp).
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -180,8 +181,9 @@ struct StreamedScores : ScoresT {
   }
 };
 
-/// A NoisyTop1 that draws less noise. An expert can win if its score plus the largest noise reaches the best score. The
-/// noise is drawn only for runs of PhiloxRun::size experts that contain an expert that can win.
+/// A NoisyTop1 that draws less noise. An expert can win if its score plus the largest noise reaches the best score. If
+/// only one expert can win, no noise is drawn. Otherwise, noise is drawn only for those groups of PhiloxRun::size
+/// consecutive experts that contain an expert that can win.
 struct FewDraws : NoisyTop1<> {
   template <class T, class B>
   struct Pick : functor::PickNoisyTop1<UniformNoise, T, B> {
@@ -196,7 +198,8 @@ struct FewDraws : NoisyTop1<> {
       constexpr Index run = cpu::PhiloxRun::size;
       const Index experts = this->rank.extent(1);
       if (!this->noise.noisy || this->noisy_weight) return Base::choose(lanes, n, row);
-      const T least = functor::top<T>(lanes, experts, row);  // the winner is at least this, as noise is never below 0
+      // The score plus noise of the winner is at least the largest score, because noise is never negative.
+      const T least = functor::top<T>(lanes, experts, row);
       const auto rivals = [&](Index first, Index count) {
         return sum_columns<T>(lanes, count, [&](auto at, Index e) {
           using functor::math::where_positive;

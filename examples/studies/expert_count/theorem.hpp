@@ -27,7 +27,7 @@ struct Stage {
   /// Mean errors over the experts: on the expert's own cluster, on the other clusters, and on the cluster with the
   /// expert's lowest error.
   double own = 0, other = 0, best = 0;
-  double covered = 0;  // number of clusters that are the best one of an expert
+  double covered = 0;  // number of clusters on which at least one expert has its lowest error
 };
 /// Computes the statistics of one stage.
 /// @param errors  [M][K]
@@ -92,7 +92,8 @@ struct Case {
   Setting setting;
 };
 /// Returns one layer for each kind of expert in the options. For the kind "mlp", also returns a layer with the smallest
-/// σ₀ that Theorem 1 admits, inputs of scale 1, and 1/η iterations. Its exploration stage ends earlier, at T₁ = √σ₀/η.
+/// σ₀ that Theorem 1 admits, inputs of scale 1, and 1/η iterations. The exploration stage of this layer ends before the
+/// last iteration, at T₁ = √σ₀/η.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {

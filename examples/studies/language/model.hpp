@@ -30,7 +30,7 @@ struct Routing {
 /// 001, definition 1). All members are means over words.
 struct Direction {
   double least = 0;       // ‖v‖, the least norm of a convex combination of the experts' unit vectors
-  double normalised = 0;  // norm of these unit vectors combined with the weights of the gate
+  double normalised = 0;  // norm of the sum of these unit vectors, weighted by the gate
   double cosine = 0;      // cosine of the angle between the mixture's output and v
 };
 

@@ -62,7 +62,8 @@ std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, c
   return runs;
 }
 
-/// Reads the stored results of the runs, no value for a run that is not finished, and writes log.jsonl.
+/// Returns the stored results of the runs, and writes the measurements of these runs to log.jsonl. The result of a run
+/// that is not finished has no value.
 std::vector<std::optional<Json>> finished(const std::vector<Run>& runs, const Common& common) {
   std::vector<std::optional<Json>> results;
   std::string log;

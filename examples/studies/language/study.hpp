@@ -10,7 +10,7 @@ namespace studies::lm {
 /// A measurement of every layer after training: its title, the JSON pointer to the number in the results of a layer,
 /// and its format.
 struct LayerNumber {
-  std::string title, pointer;  // "/norm"
+  std::string title, pointer;  // pointer: for example "/norm"
   double scale = 1;
   int decimals = 2;
   bool drawn = false;

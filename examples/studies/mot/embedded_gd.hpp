@@ -5,8 +5,9 @@
 
 namespace studies::mot {
 
-/// Gradient descent for the weights Θ of a router that reads the tokens E X_l, with a fixed matrix E. The parameters
-/// are Θ' = Eᵀ Θ, which a router applies to X_l with the same scores. A step of Θ with the rate η changes them by
+/// Gradient descent for the weights Θ of a router that reads the tokens E X_l, with a fixed matrix E. The stored
+/// parameters are Θ' = Eᵀ Θ, because Θ' applied to X_l gives the same scores. A gradient step of Θ with the rate η
+/// changes Θ' by
 ///
 ///     Θ' ← Θ' − η EᵀE ∇Θ'                                                                               (1)
 struct EmbeddedGd {

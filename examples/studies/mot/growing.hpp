@@ -14,8 +14,8 @@
 #include "report.hpp"
 
 /// Tests Propositions 1 and 2 of paper 000, by which T₁ and T₂ − T₁ are proportional to the number of experts M. Trains
-/// only MoT, with fixed lengths of stages I and II, and with lengths proportional to M. Both are equal if M is that of
-/// --experts.
+/// only MoT, with fixed lengths of stages I and II, and with lengths proportional to M. The fixed and the proportional
+/// lengths are equal if M is the value of --experts.
 namespace studies::mot {
 
 inline void run_growing(const Options& o) {

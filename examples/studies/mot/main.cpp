@@ -1,6 +1,6 @@
-// Tests the propositions, the theorem and the lemma of paper 000, Mixture of Transformers, and its three baselines, on
-// the data of its definition 1. The paper has no experiment on these data and leaves all constants open. `mot
-// --defaults` lists the values chosen here, with reasons.
+// Tests the propositions, the theorem and the lemma of paper 000, Mixture of Transformers, on the data of definition 1
+// of the paper. Also trains the three baselines of the paper. The paper has no experiment on these data and leaves all
+// constants open. `mot --defaults` lists the values chosen here, with reasons.
 //
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
 //   mot --router-rates [0.1,1.6,25.6]    only the router's rate
@@ -26,7 +26,8 @@ namespace {
 using namespace studies;
 using namespace studies::mot;
 
-/// Returns the data of the pictures: the curves of each model, and all numbers at the end of one run of MoT.
+/// Returns the data of the pictures: the curves of each model and, for the first run of MoT, the measurements at the
+/// start and after each stage, and the attention in every measured epoch.
 Json curves(const Cases& cases, const Questions& q) {
   Json all = Json::object();
   for (std::size_t m = 0; m < q.models.size(); ++m) {

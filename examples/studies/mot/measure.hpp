@@ -169,8 +169,9 @@ inline constexpr std::size_t kKinds = 4;
 using Attention = std::array<std::array<double, kKinds>, kKinds>;
 
 /// Measures Proposition 2: the attention probabilities softmax(Xᵀ K X_l)_h, averaged by the kinds of content at the
-/// query l and the key h. Returns two averages. The first is over all pairs of an item and an expert that is
-/// specialised in the item's class. The second is over all pairs of an item and the expert that it goes to.
+/// query l and the key h. Uses only the first 256 test items. Returns two averages. The first is over all pairs of an
+/// item and an expert that is specialised in the item's class. The second is over all pairs of an item and the expert
+/// that it goes to.
 ///
 /// @param of      the class that each expert is specialised in
 /// @param routed  the expert that each test item goes to

@@ -74,7 +74,8 @@ struct Setting {
 struct Options {
   Common common;
   Setting base{};
-  std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};  // 1/L = 0.125
+  // `noises` has values below and above 1/L = 0.125. Below 1/L, the bound of lemma 1 is no floor of the loss.
+  std::vector<double> noises{0, 0.05, 0.1, 0.25, 0.5, 1, 2}, grid{0.5, 1, 2};
   std::vector<Index> counts{1, 2, 4, 8, 12, 16, 32};
   std::vector<double> router_rates{};  // rates to compare; if empty, the whole study runs
   std::vector<Index> growing{};        // numbers of experts M to compare; if empty, the whole study runs

@@ -65,7 +65,7 @@ Json follow(const Setting& s, const Report& report, const Step& step, const Loss
   return curves;
 }
 
-/// What a model with a router has besides its setting and its expert.
+/// Options of a model with a router that are neither in its setting nor in its expert.
 struct Variant {
   bool shared_attention = false;
   double first = 1, second = 1;  // factors of the learning rates in stages I and II
@@ -180,8 +180,9 @@ inline Json train(const Setting& s, Model model, Seed seed, const Report& report
       return train_multi_head(s, seed, report);
     case Model::unmerged:
     case Model::unmerged_fast: {
-      // The products of two factors with N(0, σ₀/d) have the variance σ₀²/d of merged matrices. At the start, a step of
-      // the factors moves a product by √(2σ₀) η in stage I and by 2σ₀ η_a times its gradient in stage II.
+      // The elements of a factor are drawn from N(0, σ₀/d). So the elements of a product of two factors have the
+      // variance σ₀²/d, as in merged matrices. At the start, a step of both factors moves their product by √(2σ₀) η in
+      // stage I, and by 2σ₀ η_a times the gradient of the product in stage II.
       const AttentionExpert expert{.model_dim = s.dim,
                                    .length = s.length,
                                    .key_dim = s.dim,

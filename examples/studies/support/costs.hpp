@@ -26,10 +26,10 @@ struct Costed {
   std::function<void(Model&)> step, read;
 };
 
-/// Prints the milliseconds of a training step and of inference on the same data, and the bytes of memory that a model
-/// holds after its first step. For each model, a new model and a new baseline run in turn. The ratio of their times is
-/// printed as the median of the rounds, with the second lowest and the second highest ratio, so that other load of the
-/// machine shows. Leaves out models whose baseline is not in the list.
+/// Prints the milliseconds of a training step and of inference on the same data. Also prints the MiB of memory that a
+/// model holds after its first step and its first inference. For each model, a new model and a new baseline run in
+/// turn. The ratio of their times is printed as the median of the rounds, with the second lowest and the second highest
+/// ratio, so that other load of the machine shows. Leaves out models with a baseline that is not in the list.
 template <class Model>
 void print_costs(const std::vector<Costed<Model>>& models) {
   constexpr int rounds = 9, calls = 3;

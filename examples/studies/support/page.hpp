@@ -54,7 +54,8 @@ inline std::string from_markdown(const std::string& markdown) {
   return body;
 }
 
-/// Returns a row for each option. The name of an option inside of an object has the name of the object before it.
+/// Returns a row for each option. The name of an option inside of an object is `object.option`, for example
+/// `setting.lr`.
 inline std::vector<html::Cells> rows_of(const Json& options, const std::string& before = {}) {
   std::vector<html::Cells> rows;
   for (const auto& [name, value] : options.items()) {

@@ -47,7 +47,7 @@ inline std::uint64_t digest(const Json& result) {
   return hash;
 }
 
-/// What the file of a run has besides the options.
+/// The contents of a run's file, without the options.
 struct Stored {
   Json result;
   Json log;  // measurements that are only for log.jsonl; null if there are none

@@ -43,7 +43,8 @@ inline Json depends_on(const Case& c, const images::Options& o) {
   images::Options::each_of_run([&](const char* name, const auto& value) { options[name] = value; }, o);
   options.update(
       {{"data", o.data}, {"test-images", o.test_images}, {"epsilon", o.epsilon}, {"attack-steps", o.attack_steps}});
-  // The study does not change images. Without these options, results that were stored before they existed stay valid.
+  // The study leaves these options at their defaults, except the backend, which note_backend() adds. They are not
+  // stored, so that results from before these options existed stay valid.
   for (const char* of_other_runs : {"backend", "log", "validate", "flip", "crop", "mixup", "label-smoothing"})
     options.erase(of_other_runs);
   note_backend(options, o.backend);

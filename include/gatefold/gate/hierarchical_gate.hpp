@@ -21,8 +21,9 @@ GATEFOLD_FUNCTORS((class T, class B), MarkGroup, PickInGroup, PickInGroupBackwar
 /// Expert e of group g is expert g·M + e of the mixture, so the grouped products of the mixture compute the experts of
 /// all groups together. For the secondary gate of a group, items that the primary gate did not send to the group are
 /// padding: they get no experts of the group, take no capacity, and do not count in auxiliary losses. If a secondary
-/// gate draws random numbers, each group has a separate random stream. metric::load of the plan counts the picks that a
-/// secondary gate dropped. metric::load of `saved.primary.plan` counts the picks that the primary gate dropped.
+/// gate draws random numbers, each group has a separate random stream. `dropped` of metric::load(ctx, plan) is the
+/// number of picks that a secondary gate dropped. For the picks that the primary gate dropped, pass
+/// `saved.primary.plan` to metric::load.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, appendix B, eq. (12); with SoftmaxDense for both gates Jordan and
 /// Jacobs 1994, "Hierarchical mixtures of experts and the EM algorithm".

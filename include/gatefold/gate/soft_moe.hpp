@@ -31,8 +31,8 @@ GATEFOLD_FUNCTORS((class T, class B), SoftmaxOfItems, SoftmaxOfItemsBackward);
 /// @param unit_dispatch  if true, the slots get means of x̂ instead of x
 /// @param x      [N, D] in   items
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
-/// @param extra  Sequence: length, padding. Items of different sequences do not affect each other. Padding affects no
-///               item, whatever its values are; its output is 0
+/// @param extra  Sequence: length, padding. Items of different sequences do not affect each other. The values of
+///               padding affect no item, and the output of padding is 0
 /// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0 (not checked if norm is `none`), the
 ///         parameters have the shapes of Params, the length divides N, and the mask of padding is empty or [N]
 /// @cost   2·N·E·P·D flop in addition to the cost of the plan. `init` sets σ to 1 and draws φ from N(0, 1/D)

@@ -56,7 +56,8 @@ class FolderReplacement {
 
   /// Returns the folder to which the files are written.
   const std::filesystem::path& path() const { return temporary_; }
-  /// Gives the new folder the name of the target. The files must be on the disk (Replacement::commit).
+  /// Gives the new folder the name of the target. Before this call, all files of the folder must be flushed to the
+  /// disk, for example with Replacement::commit.
   void commit() {
     std::error_code error;
     std::filesystem::remove_all(old_, error);

@@ -16,8 +16,9 @@ namespace gatefold::io::published {
 /// Selects how a checkpoint stores the experts of a block: one by one, with three tensors (gate, up, down) for each
 /// expert, or fused, with two tensors for all E experts. The fused tensors have the form of Hugging Face's transformers
 /// 5: `experts.gate_up_proj` [E, 2·H, D], with first the H rows of gate and then the H rows of up, and
-/// `experts.down_proj` [E, D, H]. mxfp4 is the form of gpt-oss with weights of four bits. The functions below treat it
-/// as one_by_one; gpt_oss has the parameter `mxfp4` instead.
+/// `experts.down_proj` [E, D, H]. mxfp4 is the form of gpt-oss with weights of four bits. It is for
+/// train/load_decoder.hpp, which then sets the parameter `mxfp4` of gpt_oss to true. The functions below treat mxfp4 as
+/// one_by_one.
 enum class ExpertStorage { one_by_one, fused, mxfp4 };
 
 namespace maps {

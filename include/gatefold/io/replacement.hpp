@@ -30,7 +30,8 @@ namespace gatefold::io {
 /// returns. Therefore, after a power failure there is either the complete old file or the complete new file. The
 /// target keeps its permissions. A symbolic link stays a link, and its target is replaced. The next Replacement of the
 /// same name removes files that a killed writer left, but not the files of a writer that is still running. Outside
-/// POSIX systems it removes no such files, and the disk is not synchronised.
+/// POSIX systems, the next Replacement does not remove files of killed writers, and `commit` does not flush data from
+/// the operating system to the disk.
 ///
 /// @throws FileError with path and reason, also if the target is read-only
 class Replacement {

@@ -239,9 +239,9 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 ///                  `NAME-CONTENT-00001-of-00003.safetensors`, …, and the index `NAME.safetensors.index.json`. The
 ///                  index is replaced in one step after all parts are on the disk. Until then the previous save of the
 ///                  path (one file or several parts) is complete; afterwards the previous save is deleted
-/// @throws ArgumentError if two tensors have the same name, a text is not UTF-8, an option is invalid, or `path` ends
-///         with `.json`; FileError if the files cannot be written. An existing save is unchanged then, and no other
-///         file is left
+/// @throws ArgumentError if two tensors have the same name, a text is not UTF-8, an option is invalid, `path` ends with
+///         `.json`, or `path` is a symbolic link and the tensors need several files; FileError if the files cannot be
+///         written. An existing save is unchanged then, and no other file is left
 /// @cost   one copy in pieces of 4 MiB; a file appears in one step, by a rename, after it is on the disk
 /// @order  tensors by decreasing size of an element (I64, F64, F32), then by name, as in the reference implementation.
 ///         Each tensor is aligned, and the same data gives the same bytes

@@ -46,7 +46,8 @@ void expect_no_index(const std::filesystem::path& path);
 /// overwritten. The index is replaced in one step after all parts, and names the valid parts. Afterwards, the parts
 /// that the index does not name and a previous single file are removed. Only one program at a time can write to a path.
 ///
-/// @throws FileError with the path that the caller gave and the error message of the system; the previous save is
+/// @throws ArgumentError if the path ends with `.json`, or if it is a symbolic link and there are several files;
+///         FileError with the path that the caller gave and the error message of the system. The previous save is
 ///         unchanged then
 class Save {
  public:

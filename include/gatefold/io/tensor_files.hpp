@@ -38,9 +38,9 @@ struct TensorInfo {
 /// A tensor with scales for its blocks (block_scales.hpp) appears as one F32 tensor `NAME` with its values. In the
 /// files, FP8 weights are the tensors `NAME` and `NAME_scale_inv`, and MXFP4 weights are `NAME_blocks` and
 /// `NAME_scales`.
-/// @throws FileError with path and reason: if read_metadata refuses a part; if the index is not JSON, names a file
-///         outside its folder, or names a tensor that its file lacks; if a tensor has more than 16 dimensions, or
-///         scales of a wrong shape or type
+/// @throws FileError with path and reason: if a file is missing, truncated, too long or not safetensors; if the index
+///         is not JSON, names a file outside its folder, or names a tensor that its file lacks; if a tensor has more
+///         than 16 dimensions, or scales of a wrong shape or type
 /// @cost   the constructor reads only headers, and keeps one open file for each part
 class TensorFiles {
  public:
@@ -186,8 +186,10 @@ class TensorFiles {
     TensorInfo info;
     RegularFile* file;
     std::uint64_t begin, end;
-    std::string scales{};  // name of a tensor's scales in scales_; for scales, the name of their tensor; else empty
-    TensorInfo stored{};   // for a tensor with scales: type and shape of its numbers in the file
+    // For a tensor with scales, the name of its scales, which are in scales_. For the scales themselves, the name of
+    // their tensor. Otherwise empty.
+    std::string scales{};
+    TensorInfo stored{};  // for a tensor with scales: type and shape of its numbers in the file
   };
 
   std::vector<std::byte> raw_bytes(const Place& place, std::uint64_t begin, std::uint64_t count) const {

@@ -35,8 +35,8 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack);
 /// is written, so after an exception nothing has changed.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others; FileError with path, tensor
 ///         and reason if a tensor is missing, has a different shape, or has a type that cannot be read
-/// @cost   while load runs, host memory for the bytes of the tensors in the files, and for the largest tensor after its
-///         conversion to the type of the pack, twice if the file has it transposed
+/// @cost   while load runs, host memory for the bytes of the tensors in the files. In addition, memory for the largest
+///         tensor in the type of the pack, and for a second copy of this tensor if the file has it transposed
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   tensor_map::load(files, ctx, map, pack);
@@ -54,8 +54,8 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 /// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
 ///                even
 /// @throws ArgumentError in the same cases as load; for the path of an index (`.json`); if two tensors get the same
-///         name, the map lacks a part of a tensor, or a text is not UTF-8. FileError in the same cases as `save` of
-///         parts: an existing file is then unchanged, and no other file is left
+///         name, the map lacks a part of a tensor, or a text is not UTF-8. FileError if the file cannot be written: an
+///         existing file is then unchanged, and no other file is left
 /// @cost   host memory of twice the largest tensor
 /// @order  tensors by decreasing size of an element, then by name
 template <class C, class P>

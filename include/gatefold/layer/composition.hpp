@@ -70,9 +70,9 @@
       ::gatefold::for_each_mixture(second, f);                    \
     }                                                             \
   };
-// Defines init of a composition: checks the types of the parts, calls expect_options() if the composition has this
-// function, and then initialises the parameters of the parts, which are the other arguments of the macro, in the order
-// of Params. A single part gets `seed`; part i of several gets seed.fork(i).
+// Defines init of a composition. The arguments after `Composition` are the parts, in the order of Params. init checks
+// the types of the parts, calls expect_options() if the composition has this function, and then initialises the
+// parameters of each part. A single part gets `seed`; part i of several gets seed.fork(i).
 #define GATEFOLD_INIT_OF(Composition, ...)                                                      \
   GATEFOLD_INIT(Composition) {                                                                  \
     if constexpr (requires { this->expect_options(); }) this->expect_options();                 \
@@ -131,7 +131,8 @@
     ::gatefold::expect_backward(#Branch ".backward", *this, p, x, du, dx, grads, extra);                          \
     run_backward<T, B>(ctx, p, x, saved, du, dx, grads, extra, dextra);                                           \
   }
-// Each of these macros is the declaration of a function run or run_backward, and the function body follows the macro.
+// Each of the next four macros (GATEFOLD_RUN_…) is the head of a function run or run_backward; write the function body
+// after the macro.
 // `run` of a branch has the parameters ctx, p, x, u, keep, extra and step. `run` of a layer has ctx, p, x, carry, y,
 // keep and extra. run_backward has the parameters of backward. x and dx are matrices of rows, unless the inputs are
 // ids. Then x is the ids, and dx is Nothing.

@@ -17,11 +17,11 @@ GATEFOLD_FUNCTORS((class T, class B), TakeById, AddById, AddByPlace);
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
 ///     u[n] = W[id[n]] + P[n mod length]              with positions P [L, D], L ≥ length                  (2)
 ///
-/// If the gradient is sparse, backward, zeroing, gradient norms and optimizers access only the rows whose gradient is
-/// not 0. A mark of one byte per row identifies these rows. An id that occurs only in padding has gradient 0 if du of
-/// padding is 0. An optimizer does not change rows with gradient 0: their weights and moments stay, without decay
-/// (optim/adamw.hpp). If a loss
-/// shares W (loss/streamed_cross_entropy.hpp), the loss writes all rows, so the gradient is dense.
+/// If the gradient is sparse (option `sparse`), backward, zeroing, gradient norms and optimizers access only rows with
+/// a gradient other than 0. A mark of one byte per row identifies these rows. An optimizer then changes neither the
+/// weights nor the moments of the other rows, and does not apply weight decay to them (optim/adamw.hpp). An id that
+/// occurs only in padding has gradient 0 if du of padding is 0. If a loss shares W (loss/streamed_cross_entropy.hpp),
+/// the loss writes all rows, so the gradient is dense.
 ///
 /// Source: torch.nn.Embedding, also with its option `sparse`; (2) has the learned positions of Radford et al. 2018
 /// (GPT).

@@ -37,8 +37,9 @@ struct FreezeOptions {
 namespace detail_::lookup {
 
 /// Appends one value for each tensor of a pack, in the order of for_each_tensor: true if only products read the
-/// weights. This is so if the pack declares `only_multiplied`, unless the tensor holds matrices of one column, because
-/// SigmoidGated reads their elements.
+/// weights. The value is true if the pack that lists the tensor declares `only_multiplied`. As an exception, it is
+/// false for a tensor [E, rows, 1], because SigmoidGated reads elements of its weights.
+/// @param only  whether the pack that lists `params` declares `only_multiplied`
 template <class P>
 void add_only_multiplied(const P& params, bool only, std::vector<bool>& all);
 struct AddOnlyMultipliedOfPart {
@@ -167,8 +168,9 @@ FrozenParams<P, typename C::Backend> freeze_as(C& ctx, P&& params, const std::ve
 /// bfloat16 in scratch memory before each product. With Weights::unchanged, both make no copies.
 /// @throws ArgumentError if weights of 8 or 4 bits are requested for parameters of double, or if a pattern of the
 ///         options selects no tensor
-/// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size), with columns
-///         padded to a multiple of two registers, or on a GPU to a multiple of 4, or of 8 for Weights::bfloat16
+/// @cost  one pass over the weights, and memory for one more copy of them (see Weights for its size). The columns of
+///         the copy are padded: on a CPU to a multiple of two registers, on a GPU to a multiple of 4, or of 8 for
+///         Weights::bfloat16
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,

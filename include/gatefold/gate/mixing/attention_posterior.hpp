@@ -44,8 +44,8 @@ GATEFOLD_FUNCTORS((class T), Both);
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
 /// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item. The N × L matrix of weights is never stored
-/// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the number of heads divides D,
-///         and the trace has entropies if the attention has a window
+/// @throws ArgumentError unless σ > 0, 1/σ² is finite, the trace has N items of width D, the sequence length of the
+///         trace divides N, the number of heads divides D, and the trace has entropies if the attention has a window
 /// @cost   2·N·D²/H flop for u O_hᵀ, and 4·N·L·D/H flop for the weights (half if causal, twice if the trace has
 ///         position keys). With `every`, both numbers are H times as large. Backward needs three times the flop of
 ///         these two terms. The sums over j need of the order of N·L·E flop (H times as much with `every`). In

@@ -7,16 +7,19 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 
-/// Functors for the mixing AttentionPosterior. They choose the attention head that each item follows, that is, whose
-/// weights it uses. They write a query and a key vector for each item, and compute the gradients of these vectors. The
-/// scalar products of queries and keys are the logarithms of the posterior weights.
+/// Functors for the mixing AttentionPosterior. One functor chooses the attention head that each item follows. The item
+/// uses the attention weights of this head. Other functors write a query and a key vector for each item, and compute
+/// the gradients of these vectors. The scalar product of a query and a key is the logarithm of a posterior weight that
+/// is not normalised yet.
 namespace gatefold {
 
 /// Selects the attention heads whose weights the mixing AttentionPosterior uses.
 enum class FollowedHead {
-  lowest_entropy,              // the head with the lowest mean entropy in the sequence; if causal, up to the item
+  // The head with the lowest mean entropy. The mean is over the sequence or, with causal attention, over the items of
+  // the sequence up to the current item.
+  lowest_entropy,
   lowest_entropy_of_sequence,  // the head with the lowest mean entropy in the whole sequence: Graph of Tokens
-  every                        // all heads, weighted by their exact posterior
+  every                        // all heads, weighted by HP of equation (3) of AttentionPosterior
 };
 
 namespace functor {
@@ -133,7 +136,8 @@ namespace functor {
 /// O_h, with α = 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the second part of query and key has
 /// D/H values, not D. The last element of query and key exists only for `every`. An item that follows one head has only
 /// the query of that head. If the whole sequence follows this head, the item also has only the key of this head;
-/// otherwise it has the keys of all heads. The position keys of AttentionTrace are [places, 0, …].
+/// otherwise it has the keys of all heads. If the attention has position keys (AttentionTrace::places), they are added
+/// to the keys as [places_o, 0, …], so they change only the first part of a key.
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H

@@ -58,7 +58,7 @@ struct MixFinish {
   MixingHeads<const T, B> heads;
   T scale, tiny;
   View<const T, 2, B> r, log_r;
-  View<const T, 1, B> top, total;  // [N] by row: the largest score, and the sum of the weights relative to it
+  View<const T, 1, B> top, total;  // [N] by row: the largest score m, and the sum Σ_j exp(scale · (score_j − m))
   View<const T, 2, B> sums;        // [N, E] weighted sums; in the memory of q unless rows are ordered by head
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]

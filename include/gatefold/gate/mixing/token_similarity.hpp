@@ -159,7 +159,7 @@ struct TokenSimilarity {
 
 namespace functor {
 
-/// The identity matrix.
+/// Writes element i, in row-major order, of the identity matrix w.
 template <class T>
 struct Identity {
   Index columns;

@@ -126,8 +126,8 @@ struct LinearScores {
 ///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. Neither optimizers nor weight decay change the
-/// parameters. backward leaves the gradients of the parameters unchanged. In files, for example, the tensors have the
-/// same names as in the parameters of `scores` itself.
+/// parameters. backward leaves the gradients of the parameters unchanged. The tensors have the same names as in the
+/// parameters of `scores`, for example in files.
 /// @tparam ScoresT  scores without extra inputs that have backward_items(ctx, params, x, dz, dx)
 /// @cost   the cost of `scores` without parameter gradients
 template <class ScoresT>

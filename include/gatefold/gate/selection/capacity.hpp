@@ -20,9 +20,10 @@ GATEFOLD_FUNCTORS((class T, class B), CapacityOfGroup, PlacingKey, PriorityOfIte
 ///     w[n,e] ← w[n,e] · (Σ_f w[n,f] over all picks of n) / (Σ_f w[n,f] over its kept picks)   (renormalise)    (2)
 ///
 /// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
-/// dropped. An expert keeps first choices of items before second choices. Among first (or second) choices, it keeps the
-/// picks of earlier items first or, if `batch_priority` is true, the picks of the items whose first choice has the
-/// largest q. With noise, the softmax of the noisy values replaces q. The weights have no effect on this order.
+/// dropped. An expert sorts its picks and keeps the first C of them. First choices of items come before second choices.
+/// Among first (or second) choices, the picks of earlier items come first. If `batch_priority` is true, the items with
+/// the largest q of their first choice come first instead. With noise, the softmax of the noisy values replaces q. The
+/// weights have no effect on this order.
 ///
 /// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The weights of kept picks do not change,
 /// unless `renormalise` is true. Then one factor scales them, so that their sum is the sum over all picks (2).
@@ -220,8 +221,8 @@ struct PriorityOfItem {
   View<T, 1, B> priority;
   GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
 };
-/// Returns whether pick a gets a place at its expert before pick b. First choices of items come before second choices;
-/// among choices of the same number, the item with the higher priority comes first.
+/// Returns whether pick a gets a place at its expert before pick b. First choices of items come before second choices.
+/// Among first (or second) choices, the item with the larger priority comes first. Ties go to the lower item.
 template <class T, class B>
 struct HigherPriority {
   Index items, picks;

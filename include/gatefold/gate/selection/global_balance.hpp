@@ -31,7 +31,8 @@ GATEFOLD_FUNCTORS((class T, class B), AddCounts, GlobalSlopes);
 ///         GlobalBalance<Capacity<>>
 /// @throws ArgumentError if weight is not finite, and in the cases in which the selection throws
 /// @cost  the selection, N·(E + K) reads and a counting sort of the picks
-/// @order as in Balance
+/// @order the picks of a part are counted in integers, and the counts of the parts are added in T. P is summed in
+///        double, on the CPU in the order of the items
 template <class SelectionT = TopK>
 struct GlobalBalance {
   GATEFOLD_REQUIRE(

@@ -20,7 +20,7 @@ GATEFOLD_FUNCTORS((class T, class B), PickRandomSecond);
 /// Source: GShard, Lepikhin et al. 2020, arXiv:2006.16668, sec. 2.2 and algorithm 1 (certain = 1/2). `certain` is the
 /// threshold of second_policy_train = "random" in the code of Mesh TensorFlow.
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
-/// @param k  number of picks: 2, or 1, for a layer with one expert, which has no second pick
+/// @param k  number of picks of an item: 2, or 1 for no second pick, for example in a layer with only one expert
 /// @param certain  weight from which a second pick is always kept
 /// @throws ArgumentError unless k is 1 or 2, k <= experts, and certain > 0
 /// @cost   4·N·E comparisons, N draws, S = 2·N picks, and two counting sorts of the picks

@@ -22,8 +22,9 @@ GATEFOLD_FUNCTORS((class T, class B), PickActive, PickActiveBackward, ActiveWeig
 ///
 /// The loss of a mixture is the last element of `saved.auxiliary`. A count has no derivative, so the gradient flows
 /// only through relu. Optimizers do not change λ. backward adds A − k N to the gradient of λ, which is summed over
-/// calls (and devices). `adapt`, which a Trainer calls, then computes (3). λ stays between 1e-30 and 1e30, so that it
-/// can always change again. If an update rule evaluates the layer twice in a step, only the first evaluation counts.
+/// calls (and devices). `adapt`, which a Trainer calls, then computes (3). λ stays between 1e-30 and 1e30, because (3)
+/// could not change a λ of 0 or infinity. If an update rule evaluates the layer twice in a step, only the first
+/// evaluation counts.
 ///
 /// Padding does not count. An item without an active expert gets output 0. The expert of a NaN logit is active, so that
 /// the output of the item is NaN. ReluRouting needs the mixing Independent or IndependentSigmoid, because other mixings

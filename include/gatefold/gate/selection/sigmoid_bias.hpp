@@ -133,8 +133,8 @@ struct SigmoidBias {
     plan.build_complete(ctx);
   }
   /// Adds the gradient of the ranks to d.rank, or the gradient of q to d.q if the weights are scale · q. In the first
-  /// evaluation of a layer in a training step, also adds the difference between the mean load and each expert's load
-  /// (LoadViolation) to grads.bias.
+  /// evaluation of a layer in a training step, also adds E · (mean load − load of the expert) to grads.bias for each
+  /// expert (LoadViolation).
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,

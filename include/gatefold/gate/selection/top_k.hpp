@@ -77,7 +77,8 @@ GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   }
 }
 
-/// Steps through the experts of one item from best to worst, in the order of ranks_before.
+/// Steps through the experts of one item from best to worst, in the order of ranks_before: larger ranks come first,
+/// NaN comes last, and ties go to the lower expert index.
 template <class T>
 struct RankedRow {
   const T* rank;
