@@ -27,18 +27,6 @@ struct Dataset {
   std::vector<Index> labels{};  // [count], 0 … 9
 };
 
-/// Cuts one image into patches of side `patch`. The patches are in row-major order, and so are the pixels of each
-/// patch.
-inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
-  constexpr float mean = 0.2860f, deviation = 0.3530f;  // mean and deviation of the training pixels, scaled to [0, 1]
-  for (Index top = 0; top < kSide; top += patch)
-    for (Index left = 0; left < kSide; left += patch)
-      for (Index y = top; y < top + patch; ++y)
-        for (Index x = left; x < left + patch; ++x) {
-          *row++ = (static_cast<float>(pixels[y * kSide + x]) / 255.0f - mean) / deviation;
-        }
-}
-
 /// Returns the path of the file `stem.gz` in a directory, or of `stem` if there is no `stem.gz`.
 inline std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& stem) {
   for (const char* ending : {".gz", ""}) {
@@ -88,9 +76,11 @@ inline Dataset load(const std::filesystem::path& directory, const std::string& h
   Dataset set;
   set.count = read.images.count;
   set.labels.assign(read.labels.begin(), read.labels.end());
-  set.images.resize(read.images.pixels.size());
+  set.images.reserve(read.images.pixels.size());
+  const std::vector<Index> order = patch_order(patch);
   for (Index n = 0; n < set.count; ++n) {
-    to_patches(read.images.pixels.data() + n * kPixels, patch, set.images.data() + n * kPixels);
+    const std::uint8_t* image = read.images.pixels.data() + n * kPixels;
+    for (const Index at : order) set.images.push_back((static_cast<float>(image[at]) / 255.0f - kMean) / kDeviation);
   }
   return set;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers/specialisation.hpp>
@@ -28,6 +29,7 @@ struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
   Tensor<Index, 1, Cpu> label;  // [N] classes; rows of the routing tables
   Tensor<float, 2, Cpu> value;  // [N, 1]; empty for classification
+  std::function<void(Cpu::Context&, Tensor<float, 2, Cpu>&, Random)> augment{};  // changes x of a batch, if not empty
 
   Index size() const { return x.extent(0); }
 };
@@ -255,6 +257,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
            Seed seed, const Report& report) {
   std::vector<Index> order(static_cast<std::size_t>(train.size()));
   Items batch;
+  std::uint64_t step = 0;
   const auto gather = [&](Index first, Index count) {
     batch.x.resize(count, train.x.extent(1));
     batch.label.resize(count);
@@ -276,6 +279,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
     for (Index first = 0; first < train.size(); first += r.batch) {
       const Index count = std::min(r.batch, train.size() - first);
       gather(first, count);
+      if (train.augment) train.augment(ctx, batch.x, {seed.fork(5), step++});
       total += learner.step(batch.x, TaskT::target(batch, 0, count)) * static_cast<double>(count);
       report((static_cast<double>(epoch - 1) + static_cast<double>(first) / static_cast<double>(train.size())) /
              static_cast<double>(r.epochs));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "mot_text/task.hpp"
+#include "mot_vision/augment.hpp"
 #include "mot_vision/corrupt.hpp"
 #include "support/attention.hpp"
 #include "support/experts.hpp"
@@ -122,6 +123,46 @@ TEST_CASE("WholeTransformer: initial.shared copies experts; bad options throw") 
   shallow.blocks = 0;
   CHECK_THROWS_WITH((shallow.init<double, Cpu>(ctx, 1, {})),
                     "WholeTransformer.init: blocks: expected at least 1, got 0");
+}
+
+TEST_CASE("CropAndFlipPatches: shifts and mirrors images in the order of patches") {
+  constexpr Index patch = 4, side = fashion::kSide;
+  const auto order = fashion::patch_order(patch);
+  const float black = -fashion::kMean / fashion::kDeviation;
+  // Each pixel shows its row and column. The changed image must be this picture at one shift, mirrored or not.
+  const auto pixel = [](Index y, Index x) { return static_cast<float>(1 + y * side + x); };
+  constexpr Index items = 64;
+  Tensor<float, 2, Cpu> x(items, fashion::kPixels);
+  for (Index n = 0; n < items; ++n)
+    for (Index i = 0; i < fashion::kPixels; ++i) {
+      const Index at = order[std::size_t(i)];
+      x(n, i) = pixel(at / side, at % side);
+    }
+  Cpu::Context ctx;
+  const mot_vision::CropAndFlipPatches change(patch, 2, 0.5);
+  change(ctx, x, {Seed{4}, 7});
+  Index mirrored = 0, shifted = 0;
+  for (Index n = 0; n < items; ++n) {
+    Index matches = 0;
+    for (Index down = -2; down <= 2; ++down)
+      for (Index right = -2; right <= 2; ++right)
+        for (const bool mirror : {false, true}) {
+          bool same = true;
+          for (Index i = 0; i < fashion::kPixels && same; ++i) {
+            const Index at = order[std::size_t(i)], column = at % side;
+            const Index from_y = at / side + down, from_x = (mirror ? side - 1 - column : column) + right;
+            const bool inside = 0 <= from_y && from_y < side && 0 <= from_x && from_x < side;
+            same = std::abs(x(n, i) - (inside ? pixel(from_y, from_x) : black)) < 1e-3f;  // black is added and removed
+          }
+          matches += same;
+          mirrored += same && mirror;
+          shifted += same && (down != 0 || right != 0);
+        }
+    CHECK(matches == 1);
+  }
+  CHECK(mirrored > items / 4);
+  CHECK(mirrored < items * 3 / 4);
+  CHECK(shifted > items / 2);
 }
 
 TEST_CASE("corrupt: replaces patches, adds noise, and repeats for equal seeds") {
