@@ -46,17 +46,15 @@ struct CompetitionExtra;
 /// - p in (4) is 0 for losers in the first code, and (2) in the second, which also detaches p, as here by default.
 /// - The second code adds losses for diversity and balance in steps that compete. They are not available here.
 /// @param mixture      the gate, a ComposedGate, and the experts; parameters have the names of the mixture's parameters
-/// @param probability  the probability that a step competes (5). `extra.probability` replaces it in one call, for
-///         example with the value of a schedule
+/// @param probability  the probability of (5); `extra.probability` replaces it in one call, for example by a schedule
 /// @param weight       factor of the router loss
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @param extra  `.noise`: random numbers, different for each layer of a stack; without them, no call competes.
 ///         `.branch`: the extra inputs of the mixture. `.probability`: empty, or the probability for this call
 /// @throws ArgumentError if probability is not in [0, 1], weight is not finite, or a shape or an option of the mixture
 ///         is invalid; also in a step of a Trainer without noise if the probability is not 0
-/// @cost   the cost of the mixture. A step that competes has instead the cost of the router, of the experts on N·E
-///         slots, and of a softplus or square of N·E·out_dim values for s. In this step, forward also keeps the outputs
-///         z of all experts
+/// @cost   the mixture. A step that competes costs the router, the experts on N·E slots, and N·E·out_dim softplus or
+///         squares for s. In this step, forward also keeps the outputs z of all experts
 /// @order  ties go to the lower expert index; the outputs of the winners are summed from the best to the worst
 template <class GateT, class ExpertT>
 struct Competition {
@@ -276,8 +274,7 @@ struct CompetitionExtra {
 
 namespace functor {
 
-/// Writes the responses s, equation (1) of Competition: affinity[n,e] is the response of expert e to item n. This item
-/// and expert are pick n·E + e of the plan.
+/// Writes the responses s, (1) of Competition: affinity[n,e] for item n and expert e, pick n·E + e of the plan.
 template <class T, class B>
 struct Affinities {
   Affinity kind;
